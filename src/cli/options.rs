@@ -9,6 +9,7 @@ mod changing;
 mod commands;
 mod dev;
 mod draft;
+mod groups;
 mod hidden;
 mod instance;
 mod lease;
@@ -114,8 +115,9 @@ impl Opt {
             ("sessions", "timeout") => "add: how long one poll of this session may take.",
             ("sessions", "for") => "pause: resume by itself after this time.",
             ("audit", "for") => {
-                "How long to audit the live fleet; without it, until SIGINT or SIGTERM. An orphan \
-                 is found after the lease TTL, so at least twice that."
+                "How long to audit the live fleet; without it, until SIGINT or SIGTERM. An \
+                 endpoint that nobody polls is found after the lease TTL: give it at least twice \
+                 that."
             }
             ("audit", "check") => {
                 "For monitoring systems: print one line, and audit the last hour unless --since, \

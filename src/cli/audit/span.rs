@@ -1,6 +1,6 @@
 //! Audits what Redis remembers: the streams of the last hour or day, and the last result of each endpoint.
 //!
-//! A gap in the history proves nothing, because entries may be missing. So an orphan is an endpoint that is one now.
+//! A gap in the history proves nothing, because entries may be missing. So only endpoints that nobody polls now are found.
 
 use std::time::Duration;
 

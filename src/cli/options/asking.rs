@@ -1,7 +1,7 @@
 //! What an operator's command reads, shows and forces.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{AUDIT, READ, RELEASE, SHOWN, STATUS};
+use crate::cli::options::groups::{AUDIT, READ, RELEASE, SHOWN, STATUS};
 use crate::cli::task::Output;
 use crate::config::value::{ValueError, at_least_one, duration, path, showable, switch, text};
 use crate::inspect::status::State;

@@ -1,8 +1,8 @@
 //! Did nobody poll an endpoint for longer than promised (G4)? Judged by looks at sessions, leases and stored results, never by
 //! messages that did not come.
 //!
-//! `status` says which endpoints are unowned, abandoned, stale or late; an endpoint that stays so for the promised time is an
-//! orphan. The promise is the lease TTL and its margin, counted from the first look that saw it, or from the end of a
+//! `status` says which endpoints are unowned, abandoned, stale or late; an endpoint that stays so for longer than promised
+//! is a finding. The promise is the lease TTL and its margin, counted from the first look that saw it, or from the end of a
 //! hold-off (R5). The lateness of `status` already allows for the interval and the timeout, light polling and slow endpoints.
 
 use std::time::Duration;

@@ -171,7 +171,7 @@ impl Judge {
             if let Some(for_ms) = judge_absence(&mut known.absence, &seen, look, self.looks) {
                 let earlier = seen.owner.map(|holder| Party { holder, poll: None });
                 let (endpoint, at_ms) = (seen.endpoint, look.server_ms);
-                let (kind, later) = (Kind::Orphan, None);
+                let (kind, later) = (Kind::Unpolled, None);
                 found.push(Finding { kind, endpoint, at_ms, for_ms, earlier, later });
             }
         }

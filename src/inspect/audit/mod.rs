@@ -120,7 +120,7 @@ pub struct Finding {
     pub at_ms: u64,
     /// By how much or for how long; 0 where there is no such thing.
     pub for_ms: u64,
-    /// The owner that was seen first, or the one with the higher fence; of an orphan, its owner if it has one.
+    /// The owner that was seen first, or the one with the higher fence; of an endpoint that nobody polls, its owner if it has one.
     pub earlier: Option<Party>,
     /// The owner that contradicts it.
     pub later: Option<Party>,
@@ -148,7 +148,7 @@ pub enum Kind {
     /// Two instances have the same fence.
     SharedFence,
     /// Nobody polled an endpoint for longer than promised.
-    Orphan,
+    Unpolled,
 }
 
 impl Kind {
@@ -158,7 +158,7 @@ impl Kind {
         Self::FenceBack,
         Self::StartBack,
         Self::SharedFence,
-        Self::Orphan,
+        Self::Unpolled,
     ];
 
     /// Its name in documents and at the beginning of lines.
@@ -169,7 +169,7 @@ impl Kind {
             Self::FenceBack => "fenceBack",
             Self::StartBack => "startBack",
             Self::SharedFence => "sharedFence",
-            Self::Orphan => "orphan",
+            Self::Unpolled => "unpolled",
         }
     }
 }

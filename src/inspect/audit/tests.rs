@@ -1,8 +1,8 @@
 //! Planted contradictions are found, and a fleet that keeps its promises causes none, whatever is lost and delayed.
 
-use super::record::{decode, encode};
-use super::*;
 use crate::inspect::audit::judge::ENDPOINTS_MAX;
+use crate::inspect::audit::record::{decode, encode};
+use crate::inspect::audit::*;
 
 const NOW_MS: u64 = 1_700_000_000_000;
 const TTL_MS: u64 = 30_000;
@@ -134,10 +134,10 @@ fn an_endpoint_that_stays_without_an_owner_is_found_after_the_life_of_a_lease() 
     };
     let always = |_| Some(unowned(None));
     assert_eq!(looks(7, &always, 1), [], "30 s");
-    assert_eq!(looks(20, &always, 1), [Kind::Orphan], "35 s, and told once");
+    assert_eq!(looks(20, &always, 1), [Kind::Unpolled], "35 s, and told once");
     // A new epoch began with the first look: a hold-off, and then the life of a lease.
     assert_eq!(looks(13, &always, NOW_MS), []);
-    assert_eq!(looks(14, &always, NOW_MS), [Kind::Orphan]);
+    assert_eq!(looks(14, &always, NOW_MS), [Kind::Unpolled]);
     // In between an instance had it, or polled it.
     assert_eq!(looks(20, &|n| (n % 6 > 0).then(|| unowned(None)), 1), []);
     assert_eq!(looks(20, &|n| Some(unowned(Some(NOW_MS + n / 6))), 1), []);
@@ -149,12 +149,12 @@ fn an_endpoint_that_stays_without_an_owner_is_found_after_the_life_of_a_lease() 
         let once = kinds(&[it.clone(), look(NOW_MS, 1)]);
         (once, kinds(&[&[it, look(NOW_MS, 1)][..], &second].concat()))
     };
-    assert_eq!(late(NOW_MS - 60_000), (vec![], vec![Kind::Orphan]));
+    assert_eq!(late(NOW_MS - 60_000), (vec![], vec![Kind::Unpolled]));
     assert_eq!(late(NOW_MS - 20_000), (vec![], vec![]));
 }
 
 #[test]
-fn what_could_not_be_observed_is_counted_and_is_no_orphan() {
+fn what_could_not_be_observed_is_counted_and_is_no_finding() {
     let missed = |source| Observation::Unobserved { source, for_ms: 60_000 };
     let mut observed = vec![unowned(None), look(NOW_MS, 1), missed(Source::Looks)];
     observed.extend([unowned(None), look(NOW_MS + 60_000, 1), missed(Source::Results)]);

@@ -46,7 +46,7 @@ pub(crate) fn sentence(it: &Finding) -> String {
             "two instances have one fence of {endpoint}: {earlier}, and {later}; Redis gives each \
              grant a fence of its own: find the program that wrote one of them"
         ),
-        Kind::Orphan => match &it.earlier {
+        Kind::Unpolled => match &it.earlier {
             Some(owner) => format!(
                 "{endpoint} was not polled for {for_} longer than its interval, although \
                  {} owns it: ask leasehold explain {endpoint}",

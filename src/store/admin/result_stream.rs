@@ -11,8 +11,9 @@ use crate::model::{CertificateLeft, EndpointId, FenceToken, InstanceId};
 use crate::store::StoreResult;
 use crate::store::admin::overview::LastResult;
 use crate::store::announcement;
+use crate::store::redis::push_reader::PushReader;
 use crate::store::redis::scan::glob_escaped;
-use crate::store::redis::subscription::{PushReader, bytes, subscribe};
+use crate::store::redis::subscription::{bytes, subscribe};
 use crate::store::redis::{RedisStore, Server};
 
 /// A longer announcement is not parsed: the body of a result is far shorter.

@@ -156,16 +156,16 @@ fn an_endpoint_that_nobody_polls_is_found() {
     pass(ms(1_000));
     // The fleet dies, and nobody takes over.
     one.kill9();
-    let found = audit.wait_for(&["orphan", "\"e1\""]);
+    let found = audit.wait_for(&["unpolled", "\"e1\""]);
     assert!(found["forMs"].as_u64() > Some(3_190), "{found}");
-    audit.wait_for(&["orphan", "\"e2\""]);
+    audit.wait_for(&["unpolled", "\"e2\""]);
     let audited = audit.end();
     assert_eq!((audited.code, audited.findings.len()), (Some(1), 2), "{audited:#?}");
     // And so says what is stored.
     let told = run(&scene.redis, &["audit", "--check", STORE]);
     let line = String::from_utf8_lossy(&told.stdout).into_owned();
     assert_eq!(told.status.code(), Some(2), "{line}");
-    assert!(line.contains(": 2 findings: 2 orphan"), "{line}");
+    assert!(line.contains(": 2 findings: 2 unpolled"), "{line}");
     let _two = scene.join(&[]);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
     let told = run(&scene.redis, &["audit", "--check", "--since=1m", STORE]);
@@ -175,7 +175,7 @@ fn an_endpoint_that_nobody_polls_is_found() {
 }
 
 #[test]
-fn an_outage_of_redis_is_told_and_is_no_orphan() {
+fn an_outage_of_redis_is_told_and_is_no_finding() {
     let mut scene = Scene::new(2);
     let _one = scene.first(&[]);
     scene.target.wait_for_polls(&scene.endpoints, Instant::now(), SOON);
