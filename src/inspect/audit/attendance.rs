@@ -26,6 +26,8 @@ pub struct Unattended {
     pub owner: Option<Holder>,
     /// When its last poll began.
     pub polled_at_ms: Option<u64>,
+    /// The fence of its last grant; `None` where it is stale, which it is whatever owners it had meanwhile.
+    pub granted: Option<FenceToken>,
     /// Since when it is late by what is stored, where that may be believed; `None`: since a look saw it.
     pub since_ms: Option<u64>,
 }
@@ -52,16 +54,19 @@ impl Unattended {
             state: it.state.word().into(),
             owner,
             polled_at_ms: it.result.as_ref().and_then(|it| it.started_at_ms),
+            granted: it.fence.filter(|_| it.state != State::Stale),
             since_ms: beyond_ms.map(|it| server_ms.saturating_sub(it)),
         })
     }
 }
 
-/// An endpoint that the looks since then found unattended, without a poll in between.
+/// An endpoint that the looks since then found unattended, without a poll or a grant in between: an heir may die, too, and
+/// the promise holds from each grant.
 #[derive(Clone, Debug)]
 pub(super) struct Absence {
     since_ms: u64,
     polled_at_ms: Option<u64>,
+    granted: Option<FenceToken>,
     /// The number of the last look that found it so.
     look: u64,
     told: bool,
@@ -86,12 +91,14 @@ pub(super) fn judge_absence(
         it.look + 1 == looks.number
             && it.look >= looks.from_number
             && it.polled_at_ms == seen.polled_at_ms
+            && it.granted == seen.granted
     };
     let absence = match known.take().filter(goes_on) {
         Some(absence) => known.insert(Absence { look: looks.number, ..absence }),
         None => known.insert(Absence {
             since_ms: look.server_ms,
             polled_at_ms: seen.polled_at_ms,
+            granted: seen.granted,
             look: looks.number,
             told: false,
         }),

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::inspect::audit::{Holder, Look, Observation, Poll, Read, Source, Unattended, holder};
-use crate::model::EndpointId;
+use crate::model::{EndpointId, FenceToken};
 use crate::store::admin::overview::EpochRecord;
 
 /// A longer line was not written by this module.
@@ -45,6 +45,7 @@ pub(crate) fn encode(it: &Observation) -> String {
             "fence": it.owner.as_ref().map(|it| it.fence.0),
             "instance": it.owner.as_ref().map(|it| it.instance.as_str()),
             "polledAtMs": it.polled_at_ms,
+            "granted": it.granted.map(|it| it.0),
             "sinceMs": it.since_ms,
         }),
         Observation::Look(Look { server_ms, epoch, wanted }) => json!({
@@ -116,6 +117,7 @@ fn understood(fields: &Map<String, Value>) -> Option<Observation> {
             state: word(fields, "state")?,
             owner: owner(),
             polled_at_ms: number("polledAtMs"),
+            granted: number("granted").map(FenceToken),
             since_ms: number("sinceMs"),
         }),
         "look" => Observation::Look(Look {

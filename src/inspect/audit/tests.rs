@@ -34,8 +34,9 @@ fn look(at_ms: u64, epoch_since_ms: u64) -> Observation {
 
 fn unowned(polled_at_ms: Option<u64>) -> Observation {
     let (endpoint, state) = (id("e"), "unowned".into());
-    let (owner, since_ms) = (None, None);
-    Observation::Unattended(Unattended { endpoint, state, owner, polled_at_ms, since_ms })
+    let (owner, granted, since_ms) = (None, None, None);
+    let it = Unattended { endpoint, state, owner, polled_at_ms, granted, since_ms };
+    Observation::Unattended(it)
 }
 
 /// The kinds of the findings, judged as observed and as written down and read again.
@@ -141,6 +142,13 @@ fn an_endpoint_that_stays_without_an_owner_is_found_after_the_life_of_a_lease() 
     // In between an instance had it, or polled it.
     assert_eq!(looks(20, &|n| (n % 6 > 0).then(|| unowned(None)), 1), []);
     assert_eq!(looks(20, &|n| Some(unowned(Some(NOW_MS + n / 6))), 1), []);
+    // An heir died before it had polled.
+    let granted = |n: u64| {
+        let Observation::Unattended(it) = unowned(None) else { unreachable!() };
+        let granted = Some(FenceToken(1 + n / 6));
+        Some(Observation::Unattended(Unattended { granted, ..it }))
+    };
+    assert_eq!(looks(20, &granted, 1), []);
     // Late by what is stored, seen by two looks.
     let late = |since_ms| {
         let Observation::Unattended(it) = unowned(Some(1)) else { unreachable!() };

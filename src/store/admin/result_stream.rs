@@ -118,15 +118,12 @@ fn announced(payload: &[u8], database: u32) -> Heard {
     if payload.len() > ANNOUNCED_MAX_BYTES {
         return Heard::Foreign;
     }
-    match serde_json::from_slice(payload) {
-        Ok(Json::Object(fields)) if announcement::is_from(&fields, database) => {
-            result(&fields).map_or(Heard::Foreign, |it| Heard::Result(Box::new(it)))
-        }
-        Ok(Json::Object(fields)) if fields.get("db").is_some_and(Json::is_u64) => {
-            Heard::OtherDatabase
-        }
-        _ => Heard::Foreign,
+    let Ok(Json::Object(fields)) = serde_json::from_slice(payload) else { return Heard::Foreign };
+    if !announcement::is_from(&fields, database) {
+        let names_another = fields.get("db").is_some_and(Json::is_u64);
+        return if names_another { Heard::OtherDatabase } else { Heard::Foreign };
     }
+    result(&fields).map_or(Heard::Foreign, |it| Heard::Result(Box::new(it)))
 }
 
 fn result(fields: &Map<String, Json>) -> Option<LastResult> {
