@@ -110,6 +110,20 @@ impl Audited {
         assert!(self.summary["results"].as_u64() > Some(0), "{self:#?}");
     }
 
+    /// The findings, for a lab that fails with them; without those about endpoints that nobody polled where `gaps_count` is
+    /// false, because the machine stood still. Prints how much was seen.
+    #[must_use]
+    pub fn wrong(&self, gaps_count: bool) -> Vec<String> {
+        println!("measured: the audit saw {}", self.summary);
+        let counts = |it: &&Value| gaps_count || it["kind"] != "unpolled";
+        let findings = self.findings.iter().filter(counts);
+        let mut wrong: Vec<String> = findings.map(|it| format!("audit: {it}")).collect();
+        if self.summary["results"].as_u64() < Some(1) {
+            wrong.push(format!("the audit saw nothing: {self:?}"));
+        }
+        wrong
+    }
+
     /// The kinds of the findings.
     #[must_use]
     pub fn kinds(&self) -> Vec<String> {

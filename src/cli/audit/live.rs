@@ -62,6 +62,8 @@ pub(super) fn audit(
     let ends = lasting.map_or_else(never, after);
     let Begun { followers, refused } = Follower::begin(config, None)
         .map_err(|error| Ended::Failed(printable(&error.to_string())))?;
+    // Dropped behind everything that its threads wait for, however this ends.
+    let mut threads = Vec::new();
     let (source, when) = stop();
     let (tell, news) = bounded(NEWS_MAX);
     let (tell_look, looks) = bounded(1);
@@ -72,7 +74,6 @@ pub(super) fn audit(
     let thread = |spawned: std::io::Result<Thread>| {
         spawned.map_err(|error| Ended::Failed(format!("cannot start a thread: {error}")))
     };
-    let mut threads = Vec::new();
     for follower in followers {
         threads.push(thread(follower.spawn(&tell, &when))?);
     }

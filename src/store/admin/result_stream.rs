@@ -26,6 +26,8 @@ pub struct Results {
     prefix: String,
     /// Messages that were no results, since they were last taken.
     foreign: u64,
+    /// How often the store had moved when this began: a master that was replaced may stay silent for ever.
+    moves: u64,
 }
 
 /// A result as it was announced, without its body.
@@ -48,6 +50,7 @@ impl RedisStore {
         let keys = &self.server.keys;
         let mut connection =
             self.server.locator.connect_home(BootClock.now() + timeout).map_err(failed)?;
+        let moves = self.server.locator.moves();
         let subscribed = match endpoint {
             Some(endpoint) => {
                 subscribe(&mut connection, "SUBSCRIBE", &[keys.results_channel(endpoint)])
@@ -60,7 +63,7 @@ impl RedisStore {
         subscribed.map_err(failed)?;
         let (server, prefix) = (Arc::clone(&self.server), keys.results_prefix());
         let reader = PushReader::on(vec![connection], timeout).map_err(failed)?;
-        Ok(Results { server, reader, prefix, foreign: 0 })
+        Ok(Results { server, reader, prefix, foreign: 0, moves })
     }
 }
 
@@ -68,6 +71,9 @@ impl Results {
     /// The next one; `None` when there was none in time, or what came was none.
     pub fn next(&mut self, wait: Duration) -> StoreResult<Option<Announced>> {
         let failed = |error| self.server.error("follow results on", &error);
+        if self.server.locator.moves() != self.moves {
+            return Err(failed(std::io::Error::other("the store has moved").into()));
+        }
         let heard = self.reader.next(wait).map_err(failed)?;
         Ok(heard.and_then(|it| self.understand(&it)))
     }
