@@ -119,7 +119,11 @@ fn stress(time: Duration, seed: u64) -> Vec<String> {
     wrong.extend(health.judge());
     // How long an endpoint was without a poll, `judge_gaps` judges more strictly where the machine does not stand still.
     let stalled = stalls.within(began..Instant::now());
-    wrong.extend(audit.end().wrong(stalled < TAKEOVER));
+    let audited = audit.end();
+    wrong.extend(audited.wrong(stalled < TAKEOVER));
+    if audited.summary["results"].as_u64() < Some(1) {
+        wrong.push(format!("the audit saw nothing: {audited:?}"));
+    }
     chaos.stop();
     wrong.extend(chaos.wrong);
     wrong
