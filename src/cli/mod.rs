@@ -5,12 +5,14 @@
 
 mod agent;
 mod args;
+mod audit;
 mod completions;
 mod dev;
 mod doctor;
 mod config_warnings;
 mod drain;
 mod explain;
+mod follow;
 mod get;
 mod help;
 mod history;
@@ -96,7 +98,8 @@ pub fn main() -> ExitCode {
 
 /// Whether this command line asks on behalf of a monitoring system.
 fn is_check(args: &[OsString]) -> bool {
-    args.first().is_some_and(|it| it == "status") && args.iter().any(|it| it == "--check")
+    args.first().is_some_and(|it| it == "status" || it == "audit")
+        && args.iter().any(|it| it == "--check")
 }
 
 /// Keeps what an error of this command is explained with.
@@ -128,6 +131,7 @@ fn perform(config: &Config, task: Task) -> ExitCode {
         Task::Top { how, refresh } => top::top(config, how, refresh),
         Task::Web(how) => web::web(config, how.stale_after),
         Task::Watch { endpoint, json } => watch::watch(config, endpoint.as_ref(), json),
+        Task::Audit(how) => audit::audit(config, &how),
         Task::History { role: Some(role), limit, json, .. } => {
             history::runs(config, &role, limit, json)
         }

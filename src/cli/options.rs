@@ -9,6 +9,7 @@ mod changing;
 mod commands;
 mod dev;
 mod draft;
+mod groups;
 mod hidden;
 mod instance;
 mod lease;
@@ -113,7 +114,18 @@ impl Opt {
             ("sessions", "interval") => "add: the time from one poll of this session to the next.",
             ("sessions", "timeout") => "add: how long one poll of this session may take.",
             ("sessions", "for") => "pause: resume by itself after this time.",
-            ("watch", "json") => "Print one JSON document per line.",
+            ("audit", "for") => {
+                "How long to audit the live fleet; without it, until SIGINT or SIGTERM. An \
+                 endpoint that nobody polls is found after the lease TTL: give it at least twice \
+                 that."
+            }
+            ("audit", "check") => {
+                "For monitoring systems: print one line, and audit the last hour unless --since, \
+                 --for or --replay says otherwise. Exit code 0: nothing found; 1: nothing found, \
+                 but not everything could be observed; 2: something was found; 3: it could not be \
+                 audited."
+            }
+            ("watch" | "audit", "json") => "Print one JSON document per line.",
             ("lead" | "once", "renew-interval") => "How often the role is renewed.",
             ("agent", "renew-interval") => "How often every held lease and role is renewed.",
             ("agent", "drain-timeout") => {
@@ -137,7 +149,7 @@ impl Opt {
             ("once", "log-level") => "warn", // cron mails what a command prints
             ("lead" | "once" | "agent", "renew-interval") => "a third of --lease-ttl",
             ("agent", "runtime-dir") => "none",
-            ("sessions", "interval" | "timeout" | "for") => "",
+            ("sessions", "interval" | "timeout" | "for") | ("audit", "for") => "",
             _ => self.default,
         }
     }

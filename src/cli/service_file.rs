@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::cli::args::{Command, Env, is_typed, parse};
 use crate::cli::settings::{Found, Settings};
-use crate::cli::task::Task;
+use crate::cli::task::{AuditWhat, Task};
 use crate::cli::usage::UsageError;
 use crate::cli::warn;
 use crate::config::Config;
@@ -84,7 +84,8 @@ fn wanted(args: &[OsString], env: Env<'_>) -> Option<PathBuf> {
 
 /// Says which Redis is asked, where nobody named it on this command line. Not for `lead` and `once`: they have a log, and cron mails what `once` prints.
 pub(crate) fn tell(config: &Config, task: &Task) {
-    let is_quiet = matches!(task, Task::Names { .. });
+    let asks_nothing = matches!(task, Task::Audit(how) if matches!(how.what, AuditWhat::Replay(_)));
+    let is_quiet = asks_nothing || matches!(task, Task::Names { .. });
     if let Some(Outcome::Read(path)) = OUTCOME.get()
         && config.redis != Config::default().redis
         && !is_quiet

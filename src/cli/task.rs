@@ -1,5 +1,6 @@
 //! What is one command to do? The options and words of its line, checked and put together.
 
+mod audit;
 mod sessions;
 mod status;
 
@@ -15,6 +16,8 @@ use crate::cli::args::{Env, Typed};
 use crate::cli::config_warnings::about_heartbeat;
 use crate::cli::dev::{self, DevSettings};
 use crate::cli::options::{Draft, NAMES, Spec};
+use crate::cli::task::audit::audit;
+pub(crate) use crate::cli::task::audit::{AuditHow, AuditOutput, AuditWhat};
 use crate::cli::task::sessions::sessions;
 pub(crate) use crate::cli::task::sessions::{Fields, SessionsVerb, VERBS};
 use crate::cli::task::status::status;
@@ -53,6 +56,7 @@ pub(crate) enum Task {
     Top { how: StatusHow, refresh: Duration },
     Web(StatusHow),
     Watch { endpoint: Option<EndpointId>, json: bool },
+    Audit(AuditHow),
     History { endpoint: Option<EndpointId>, role: Option<Role>, limit: usize, json: bool },
     Doctor { purpose: Purpose, watch: Duration, json: bool },
     Names { of: String, beginning: String },
@@ -83,6 +87,7 @@ impl Task {
             | Self::Top { .. }
             | Self::Web(_)
             | Self::Watch { .. }
+            | Self::Audit(_)
             | Self::History { .. }
             | Self::Names { .. }
             | Self::Leaders { .. }
@@ -173,6 +178,10 @@ pub(crate) fn of(
         "watch" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);
             Ok((reader(draft)?, Task::Watch { endpoint, json }))
+        }
+        "audit" => {
+            let (config, how) = audit(draft)?;
+            Ok((config, Task::Audit(how)))
         }
         "history" => {
             let (endpoint, json) = (endpoint(typed)?, draft.json);

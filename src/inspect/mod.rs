@@ -1,5 +1,7 @@
-//! Is the fleet well (`status`), and are Redis and this host set up right (`doctor`)? Judges data that other modules read.
+//! Is the fleet well (`status`), did it keep its promises (`audit`), and are Redis and this host set up right (`doctor`)?
+//! Judges data that other modules read.
 
+pub mod audit;
 pub mod doctor;
 pub(crate) mod moves;
 pub(crate) mod printable;

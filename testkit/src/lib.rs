@@ -15,6 +15,7 @@
 )]
 
 pub mod agent;
+pub mod audit;
 pub mod bench;
 pub mod bounds;
 pub mod cluster;

@@ -107,6 +107,8 @@ mod polling {
 }
 /// The commands and their output.
 mod cli {
+    /// `leasehold audit`: what it finds, and what it does not.
+    mod audit;
     /// `leasehold status` for monitoring systems, and for scripts.
     mod check;
     /// Commands, options, exit codes and messages of the real binary.

@@ -1,9 +1,9 @@
 //! What an operator's command reads, shows and forces.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{READ, RELEASE, SHOWN, STATUS};
+use crate::cli::options::groups::{AUDIT, READ, RELEASE, SHOWN, STATUS};
 use crate::cli::task::Output;
-use crate::config::value::{ValueError, at_least_one, duration, showable, switch, text};
+use crate::config::value::{ValueError, at_least_one, duration, path, showable, switch, text};
 use crate::inspect::status::State;
 use crate::store::admin::acl::Purpose;
 
@@ -93,7 +93,7 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "off",
         help: "For monitoring systems: print one line about the fleet and its targets. Exit code \
                0: all is well; 1: warning; 2: critical; 3: it could not be found out.",
-        commands: STATUS,
+        commands: &["status", "audit"],
         set: |draft, value| switch(value).map(|it| draft.check = it),
     },
     Opt {
@@ -147,16 +147,44 @@ pub(super) static OPTIONS: &[Opt] = &[
         default: "2s",
         help: "How long to watch the server's clock. The longer, the more precisely its rate is \
                measured.",
-        commands: &["doctor", "sessions"],
+        commands: &["doctor", "sessions", "audit"],
         set: |draft, value| duration(value).map(|it| draft.watch_for = Some(it)),
+    },
+    Opt {
+        name: "since",
+        value: Some("DURATION"),
+        default: "",
+        help: "Audit what Redis remembers of the last hour (1h) or of another span, instead of \
+               the live fleet: the streams of lease events and of changes, and the last result \
+               of each endpoint.",
+        commands: AUDIT,
+        set: |draft, value| duration(value).map(|it| draft.since = Some(it)),
+    },
+    Opt {
+        name: "record",
+        value: Some("FILE"),
+        default: "",
+        help: "Also write everything that is observed to FILE, one JSON document per line: no \
+               bodies, addresses or errors.",
+        commands: AUDIT,
+        set: |draft, value| path(value).map(|it| draft.record = Some(it)),
+    },
+    Opt {
+        name: "replay",
+        value: Some("FILE"),
+        default: "",
+        help: "Judge what --record or leasehold watch --json wrote to FILE, and ask no \
+               Redis. --replay=- reads stdin.",
+        commands: AUDIT,
+        set: |draft, value| path(value).map(|it| draft.replay = Some(it)),
     },
     Opt {
         name: "purpose",
         value: Some("PURPOSE"),
         default: "daemon",
         help: "What the Redis user is for. It decides which rights are checked and which ACL rule \
-               is printed: daemon (run), onlooker (status, top, web, get, explain, plan, watch, history, \
-               leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
+               is printed: daemon (run), onlooker (status, top, web, get, explain, plan, watch, audit, \
+               history, leaders, sessions list), operator (also drain, undrain, sessions, resign, release) \
                or elector (lead, once).",
         commands: &["doctor"],
         set: |draft, value| {

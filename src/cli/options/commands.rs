@@ -1,4 +1,4 @@
-//! All commands, and which of them share an option.
+//! All commands, with what `--help` says about each.
 
 use crate::cli::options::{Spec, Takes};
 
@@ -129,6 +129,20 @@ pub(crate) static COMMANDS: &[Spec] = &[
                 away, it says so on stderr and tries again. Afterwards it prints the lease events \
                 and changes of that time, but not the results. Only reads.",
         takes: words(1),
+        hidden: false,
+    },
+    Spec {
+        name: "audit",
+        usage: "leasehold audit [--for D | --since D | --replay FILE] [OPTIONS]",
+        summary: "did the fleet keep its promises: one owner, and all polled",
+        about: "Judges results, changes of verdicts, lease events and owners, and prints one line \
+                for each finding: two owners polled one endpoint at a time, a fence went back, two \
+                instances have one fence, or an endpoint had nobody for longer than the life of a \
+                lease. The last line says how much was audited, and for how long something could \
+                not be observed. Live until SIGINT, SIGTERM or the end of --for; over what Redis \
+                remembers with --since; from a file with --replay. Exit code 0: nothing found; 1: \
+                something was found, or it could not be audited. Only reads.",
+        takes: NOTHING,
         hidden: false,
     },
     Spec {
@@ -354,43 +368,4 @@ pub(crate) static COMMANDS: &[Spec] = &[
         takes: PROGRAM,
         hidden: true,
     },
-];
-
-pub(super) const RUN: &[&str] = &["run"];
-/// Options of `run` that `doctor` checks.
-pub(super) const CHECKED: &[&str] = &["run", "doctor"];
-pub(super) const DEV: &[&str] = &["dev"];
-pub(super) const RELEASE: &[&str] = &["release"];
-pub(super) const STATUS: &[&str] = &["status"];
-pub(super) const KEPT: &[&str] = &["run", "lead", "agent", "release", "doctor"];
-pub(super) const SHOWN: &[&str] = &["status", "top", "web"];
-pub(super) const WEB: &[&str] = &["run", "web"];
-pub(super) const SESSIONS: &[&str] = &[
-    "run", "status", "top", "web", "plan", "get", "explain", "sessions", "drain", "undrain",
-    "doctor", NAMES,
-];
-pub(super) const POLLS: &[&str] = &[
-    "run", "agent", "release", "status", "top", "web", "plan", "get", "explain", "watch",
-    "history", "sessions", "drain", "undrain", "doctor", NAMES,
-];
-/// Commands that stand for a role.
-pub(super) const STAND: &[&str] = &["run", "lead", "once", "agent"];
-pub(super) const WAITING: &[&str] = &["run", "lead", "once", "agent", "doctor"];
-pub(super) const LEAD: &[&str] = &["run", "lead"];
-/// Commands that stand for a role as long as they run.
-pub(super) const ELECTING: &[&str] = &["run", "lead", "agent"];
-pub(super) const LOGGING: &[&str] =
-    &["run", "release", "lead", "once", "agent", "leaders", "resign"];
-pub(super) const READ: &[&str] = &[
-    "status", "top", "plan", "get", "explain", "watch", "history", "sessions", "leaders", "doctor",
-];
-/// Commands that stand for a role, and `doctor`, which checks their timings.
-pub(super) const TIMED: &[&str] = &["run", "lead", "once", "agent", "doctor"];
-pub(super) const ROLES: &[&str] = &[
-    "run", "release", "status", "top", "web", "history", "lead", "once", "agent", "leaders",
-    "resign", "doctor", NAMES,
-];
-pub(super) const ALL: &[&str] = &[
-    "run", "dev", "release", "status", "top", "web", "plan", "get", "explain", "watch", "history",
-    "sessions", "drain", "undrain", "lead", "once", "agent", "leaders", "resign", "doctor", NAMES,
 ];

@@ -1,7 +1,7 @@
 //! What `leasehold dev` starts, and what it leaves behind.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::DEV;
+use crate::cli::options::groups::DEV;
 use crate::config::value::{at_least_one, path};
 
 pub(super) static OPTIONS: &[Opt] = &[

@@ -1,7 +1,7 @@
 //! What one instance is, and how it starts and stops.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{KEPT, RUN, STAND, TIMED, WAITING};
+use crate::cli::options::groups::{KEPT, RUN, STAND, TIMED, WAITING};
 use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[

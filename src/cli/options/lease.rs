@@ -1,7 +1,7 @@
 //! Which keys, how long leases and heartbeats last, and how often they are renewed.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{ALL, POLLS, RUN, SESSIONS, STAND, TIMED};
+use crate::cli::options::groups::{ALL, POLLS, RUN, SESSIONS, STAND, TIMED};
 use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[

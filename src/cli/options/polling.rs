@@ -1,7 +1,7 @@
 //! How endpoints are polled.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{CHECKED, RUN};
+use crate::cli::options::groups::{CHECKED, RUN};
 use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[

@@ -1,7 +1,7 @@
 //! How a process stands for a role, and runs a command under it.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{ELECTING, LEAD, ROLES, RUN, STAND};
+use crate::cli::options::groups::{ELECTING, LEAD, ROLES, RUN, STAND};
 use crate::config::setting::Setting;
 use crate::config::value::{duration, number, switch, text};
 

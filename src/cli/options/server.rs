@@ -1,7 +1,7 @@
 //! Which Redis, and how to get in.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::ALL;
+use crate::cli::options::groups::ALL;
 use crate::config::setting::Setting;
 
 pub(super) static OPTIONS: &[Opt] = &[

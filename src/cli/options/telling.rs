@@ -1,7 +1,7 @@
 //! What a process tells: metrics and log; and where its settings are.
 
 use crate::cli::options::Opt;
-use crate::cli::options::commands::{ALL, LEAD, LOGGING, RUN, WEB};
+use crate::cli::options::groups::{ALL, LEAD, LOGGING, RUN, WEB};
 use crate::config::setting::Setting;
 use crate::config::value::address;
 

@@ -131,6 +131,14 @@ impl EndpointStatus {
         }
     }
 
+    /// By how much it is late for certain, whichever timeout its session has: three periods and the grace are more than any
+    /// lateness. Also of an endpoint without an owner. `None` if it is not, or if nobody knows how often it should be polled.
+    pub(crate) fn surely_late(&self, grace: Duration) -> Option<Duration> {
+        let took = self.result.as_ref()?.duration_ms.map(Duration::from_millis).unwrap_or_default();
+        let longest = period(self.interval?, took).saturating_mul(3).saturating_add(grace);
+        self.age?.checked_sub(longest)
+    }
+
     /// `last poll 95s ago, every 10s`.
     pub fn timings(&self) -> String {
         let waited = match (self.age, self.granted_ago) {

@@ -8,6 +8,7 @@ pub(crate) mod connection;
 pub(crate) mod endings;
 pub(crate) mod history;
 pub(crate) mod locator;
+pub(crate) mod push_reader;
 pub(crate) mod reply;
 mod revocations;
 pub(crate) mod role_status;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use testkit::process::{SOON, Scene, eventually, leasehold};
 
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 27] = [
     "run",
     "dev",
     "release",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 26] = [
     "get",
     "explain",
     "watch",
+    "audit",
     "history",
     "sessions",
     "drain",

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use testkit::audit::Audit;
 use testkit::lab::net::{Net, REDIS_IP, TARGET_IP};
 use testkit::lab::verdict::{Evidence, Verdict, slow_down};
 use testkit::measure::Stalls;
@@ -42,6 +43,8 @@ pub(crate) struct Lab<'a> {
     net: Option<&'a Net>,
     began: Option<Instant>,
     healed: Option<Instant>,
+    /// `leasehold audit`, since the fleet has settled.
+    audit: Option<Audit>,
     wrong: Vec<String>,
 }
 
@@ -80,6 +83,7 @@ impl<'a> Lab<'a> {
             net,
             began: None,
             healed: None,
+            audit: None,
             wrong: Vec::new(),
         }
     }
@@ -96,6 +100,10 @@ impl<'a> Lab<'a> {
             }
         }
         self.settle();
+        // On the host of Redis: no network is cut there.
+        let url = url.replace(REDIS_IP, "127.0.0.1");
+        self.audit = Some(Audit::beside(&url, &["--store-timeout=2s"]));
+        self.pass(ms(500)); // until it is subscribed
     }
 
     /// One more instance, on the machine `n`.
@@ -178,6 +186,11 @@ impl<'a> Lab<'a> {
     pub(crate) fn judge_with(mut self, bound: Duration, overlaps_max: usize) -> Verdict {
         self.settle();
         let requests = self.scene.target.requests();
+        if let Some(audit) = self.audit.take() {
+            // How long an endpoint was without a poll is judged below, with the bound of the scenario.
+            let findings = audit.end().wrong(false);
+            self.wrong.extend(findings.into_iter().filter(|_| overlaps_max == 0));
+        }
         self.stop();
         let wrong = std::mem::take(&mut self.wrong);
         let evidence = Evidence {

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::chaos::Chaos;
 use crate::health::Health;
+use testkit::audit::Audit;
 use testkit::measure::{Stalls, gaps};
 use testkit::process::{Instance, Scene, eventually, ms};
 use testkit::results::Results;
@@ -92,6 +93,7 @@ fn stress(time: Duration, seed: u64) -> Vec<String> {
     polled(&scene, Instant::now());
     println!("settled; {} polls so far", scene.target.requests().len());
 
+    let audit = Audit::beside(&scene.redis.url(), &["--store-timeout=10s"]);
     let began = Instant::now();
     let mut health = Health::new(&fleet[..chaos::SPARED]);
     let mut chaos = Chaos::new(seed, fleet);
@@ -115,6 +117,13 @@ fn stress(time: Duration, seed: u64) -> Vec<String> {
     let mut wrong = judge(&scene, &results);
     wrong.extend(judge_gaps(&scene, &stalls, &chaos, began..over));
     wrong.extend(health.judge());
+    // How long an endpoint was without a poll, `judge_gaps` judges more strictly where the machine does not stand still.
+    let stalled = stalls.within(began..Instant::now());
+    let audited = audit.end();
+    wrong.extend(audited.wrong(stalled < TAKEOVER));
+    if audited.summary["results"].as_u64() < Some(1) {
+        wrong.push(format!("the audit saw nothing: {audited:?}"));
+    }
     chaos.stop();
     wrong.extend(chaos.wrong);
     wrong

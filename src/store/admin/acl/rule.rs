@@ -118,7 +118,8 @@ impl Purpose {
         match self {
             Self::Daemon => "run",
             Self::Onlooker => {
-                "status, top, web, get, explain, plan, watch, history, leaders and sessions list"
+                "status, top, web, get, explain, plan, watch, audit, history, leaders and sessions \
+                 list"
             }
             Self::Operator => "drain, undrain, sessions, resign and release",
             Self::Elector => "lead and once",
