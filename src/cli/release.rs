@@ -14,7 +14,9 @@ use crate::inspect::status::counted;
 use crate::instance::state_file::StateFile;
 use crate::model::InstanceId;
 use crate::store::redis::RedisStore;
-use crate::store::{Fault, Store, StoreError};
+use crate::store::{
+    Fault, Hint, Note, Revocation, RevocationReply, Revocations, Store, StoreError,
+};
 
 /// How long the dead process's commands may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,14 +37,15 @@ pub(crate) fn release(config: &Config, what: ReleaseWhat) -> ExitCode {
 fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String> {
     let mut known = living(config)?;
     let shown = printable(id.as_str());
+    let barred = if force { bar(config, id)? } else { Barred::NotAsked };
     let released = revoke(id, force, false, config)?.ok_or_else(|| {
         format!(
             "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
-             if it is certainly dead, pass --force"
+             with --force it is revoked first, so that it stops polling even if it is alive"
         )
     })?;
     if !released.is_nothing() {
-        return Ok(released.sentence(id));
+        return Ok(format!("{}{}", released.sentence(id), barred.sentence()));
     }
     // One that is remembered may have been released before, or have given everything back itself.
     known.extend(remembered(config));
@@ -58,6 +61,60 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
         ));
     }
     Ok(released.sentence(id))
+}
+
+/// What became of an instance before its leases are given back.
+enum Barred {
+    /// It has no heartbeat, or nobody asked for it.
+    NotAsked,
+    /// It was revoked, and its last verification has ended (R16).
+    Revoked,
+    /// It does not keep R15: it may poll until its leases expire.
+    Unable,
+}
+
+impl Barred {
+    fn sentence(&self) -> &'static str {
+        match self {
+            Self::NotAsked => "",
+            Self::Revoked => {
+                "; it was revoked before, so it polls nothing even if it is alive, and comes back as a newcomer"
+            }
+            Self::Unable => {
+                "; it could not be revoked (an older version, or --suspect-after 0): if it is alive, it may poll until its \
+                 leases would have expired"
+            }
+        }
+    }
+}
+
+/// R16: revokes an instance that may be alive, and waits until its last verification has ended.
+fn bar(config: &Config, id: &InstanceId) -> Result<Barred, String> {
+    let store = RedisStore::of_endpoints(config);
+    let revocation = Revocation { suspect: id.clone(), hint: Hint::Operator, not_after_us: 0 };
+    let left = match store.revoke_instance(&revocation, config.store_timeout) {
+        Ok(RevocationReply::Revoked(left)) => {
+            let note = Note { reason: "operator", ..Note::of_instance("revoked", id) };
+            // The history is for people: a user that may not write it may revoke all the same.
+            let _ = store.remember(&[note], config.store_timeout);
+            left
+        }
+        Ok(RevocationReply::Already(left)) => left,
+        Ok(RevocationReply::Unable) => return Ok(Barred::Unable),
+        Ok(RevocationReply::HoldOff) => {
+            return Err(format!(
+                "nothing was released: Redis holds off after a loss of its data, and {} could not be revoked; try again \
+                 when leasehold status shows no hold-off",
+                printable(id.as_str())
+            ));
+        }
+        // An elector has no leases, and a user of electors may not touch their keys.
+        Err(error) if error.is_denied() => return Ok(Barred::NotAsked),
+        Err(error) => return Err(error.to_string()),
+        Ok(_) => return Ok(Barred::NotAsked),
+    };
+    let _ = crossbeam_channel::after(left).recv();
+    Ok(Barred::Revoked)
 }
 
 /// The instances that had a lease lately, as far as that may be read.

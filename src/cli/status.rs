@@ -239,6 +239,9 @@ pub(crate) fn heartbeat(instance: &InstanceStatus) -> Cell {
         Duration::MAX => "never ends".into(),
         left => format!("{} left", brief(left)),
     };
+    if instance.revoked {
+        return Cell::painted(&format!("{left}, revoked"), Paint::Bad);
+    }
     if instance.drained {
         return Cell::painted(&format!("{left}, drained"), Paint::Watch);
     }

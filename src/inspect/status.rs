@@ -64,6 +64,8 @@ pub struct InstanceStatus {
     pub fair_share: f64,
     /// An operator wants it to hold nothing.
     pub drained: bool,
+    /// It was revoked, and has not come back (R16).
+    pub revoked: bool,
     /// What it tells about itself; `None` of an older version, or without a heartbeat.
     pub info: Option<InstanceInfo>,
 }
@@ -189,6 +191,7 @@ impl Status {
     /// does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
         let Overview { server_ms, epoch, drained, instances, infos, endpoints, .. } = overview;
+        let revoked = overview.revoked;
         let Overview { misnamed, odd_keys, wrong_types, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
@@ -212,7 +215,11 @@ impl Status {
         Self {
             server_ms,
             hold_off: epoch.and_then(|it| it.hold_off_left(server_ms)),
-            instances: instance_statuses(&view, instances, infos, &drained, &endpoints),
+            instances: {
+                let mut all = instance_statuses(&view, instances, infos, &drained, &endpoints);
+                all.iter_mut().for_each(|it| it.revoked = revoked.contains(&it.id));
+                all
+            },
             endpoints,
             drained,
             odd_keys,
@@ -375,7 +382,7 @@ fn instance_statuses(
     let alive = instances.into_iter().zip(shares).map(|((id, heartbeat), fair_share)| {
         let (owned, drained) = (view.known(&id).map_or(0, |it| it.owns), is_drained(&id));
         let (info, heartbeat) = (infos.remove(&id), Some(heartbeat));
-        InstanceStatus { id, heartbeat, owned, fair_share, drained, info }
+        InstanceStatus { id, heartbeat, owned, fair_share, drained, revoked: false, info }
     });
     let mut gone: BTreeMap<&InstanceId, usize> = BTreeMap::new();
     let abandoned = endpoints.iter().filter(|it| it.state == State::Abandoned);
@@ -388,6 +395,7 @@ fn instance_statuses(
         owned,
         fair_share: 0.0,
         drained: is_drained(id),
+        revoked: false,
         info: None,
     });
     alive.chain(gone).collect()

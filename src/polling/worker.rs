@@ -106,7 +106,8 @@ impl PollWorker {
 
     fn poll(&self, job: &PollJob) -> PollEnd {
         // R15: a poll begins with at least half of its verification left, so that the next one can come in time.
-        let verified_for = self.table.verified_for().map_or(VERIFIED_FOR, |it| it / 2);
+        let verified_for =
+            self.table.verified_for().map_or(VERIFIED_FOR, |it| VERIFIED_FOR.min(it / 2));
         if self.table.now().since(job.verified_at) > verified_for {
             return PollEnd::Stale; // R2: back to dispatch, to be verified again
         }

@@ -12,6 +12,7 @@
 //! The [poll supervisor](crate::supervise::poll_supervisor) is simpler: a poll command has no deadline of its own, and its
 //! supervisor may die with the group it leads. Neither follows a process that leaves the group.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, RawFd};
@@ -39,9 +40,7 @@ const DEATH_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the supervisor looks whether `leasehold` is gone.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The proof that `leasehold` is dead and that nothing runs under its right any more (R12). Has no `Debug`, because a task may
-/// hold a password.
-#[expect(missing_debug_implementations, reason = "a task may hold a password")]
+/// The proof that `leasehold` is dead and that nothing runs under its right any more (R12).
 pub struct LeaseholdDeath {
     /// What `leasehold` asked for in this case, as [`SupervisedCommand::on_death`](crate::supervise::SupervisedCommand::on_death)
     /// was given it.
@@ -50,6 +49,13 @@ pub struct LeaseholdDeath {
     pub right_ends: Moment,
     /// The command had ended by itself before, with exit code 0.
     pub succeeded: bool,
+}
+
+impl fmt::Debug for LeaseholdDeath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A task may hold a password.
+        f.debug_struct("LeaseholdDeath").field("succeeded", &self.succeeded).finish_non_exhaustive()
+    }
 }
 
 /// The hidden subcommand `supervisor --grace-ms N --orders-fd N --report-fd N -- PROGRAM [ARGUMENT]…`.

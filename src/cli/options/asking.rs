@@ -20,8 +20,8 @@ pub(super) static OPTIONS: &[Opt] = &[
         name: "force",
         value: None,
         default: "off",
-        help: "Release even if the instance still has a heartbeat; only for an instance that is \
-               certainly dead.",
+        help: "Release even if the instance still has a heartbeat. It is revoked first, and stops \
+               polling within a second or so if it is alive.",
         commands: &["release", "drain"],
         set: |draft, value| switch(value).map(|it| draft.force = it),
     },

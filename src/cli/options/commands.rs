@@ -173,10 +173,10 @@ pub(crate) static COMMANDS: &[Spec] = &[
     Spec {
         name: "release",
         usage: "leasehold release (--instance ID | --runtime-dir DIR) [OPTIONS]",
-        summary: "give back the leases of an instance that is certainly dead",
-        about: "Releases the leases of an instance that is certainly dead, so that the others \
-                need not wait for them to expire. Made for systemd's ExecStopPost. An instance \
-                that still runs would go on polling for a moment after its leases are gone. An id \
+        summary: "give back the leases of an instance that is dead",
+        about: "Releases the leases of an instance that is dead, so that the others \
+                need not wait for them to expire. Made for systemd's ExecStopPost. With --force an \
+                instance that may be alive is revoked first, and comes back as a newcomer. An id \
                 without a heartbeat, a lease or an entry in the history is an error. Releasing an \
                 instance a second time is not an error.",
         takes: NOTHING,

@@ -159,6 +159,7 @@ fn instances(
         let (beat, short) = (it.heartbeat.as_ref(), it.shortfall().is_some());
         let heartbeat = match beat {
             None => (Paint::Bad, "gone".into()),
+            Some(_) if it.revoked => (Paint::Bad, "revoked".into()),
             Some(_) if it.drained => (Paint::Watch, "drained".into()),
             Some(beat) => (Paint::Plain, format!("{} left", brief(beat.left))),
         };

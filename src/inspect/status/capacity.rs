@@ -191,6 +191,7 @@ mod tests {
             owned: 9,
             fair_share: 9.0,
             drained: false,
+            revoked: false,
             info: Some(InstanceInfo { version, protocol, started_at_ms, beats: None, polling }),
         }
     }

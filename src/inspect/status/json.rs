@@ -65,6 +65,7 @@ fn instance_document(instance: &InstanceStatus) -> Value {
         "owned": instance.owned,
         "fairShare": instance.fair_share,
         "drained": instance.drained,
+        "revoked": instance.revoked,
         "version": info.map(|it| it.version.as_str()),
         "protocol": info.map(|it| it.protocol),
         "startedAtMs": info.and_then(|it| it.started_at_ms),

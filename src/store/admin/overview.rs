@@ -35,6 +35,8 @@ pub struct Overview {
     pub drained: Vec<String>,
     /// Who has a heartbeat, by id.
     pub instances: Vec<(InstanceId, Lasting<Weight>)>,
+    /// Those that were revoked and have not come back (R16).
+    pub revoked: BTreeSet<InstanceId>,
     /// What they tell about themselves; nothing of those whose version does not.
     pub infos: BTreeMap<InstanceId, InstanceInfo>,
     /// Every endpoint that has a session or a lease, by id.
@@ -178,10 +180,16 @@ impl RedisStore {
     ) -> StoreResult<()> {
         let keys = &self.server.keys;
         let mut pipe = redis::pipe();
-        batch.iter().for_each(|it| short_string(&mut pipe, &keys.node(it)));
+        for it in batch {
+            short_string(&mut pipe, &keys.node(it));
+            pipe.cmd("STRLEN").arg(keys.revoked(it));
+        }
         let answers = self.each("read instances on", &pipe, timeout)?;
-        for (id, answers) in batch.iter().zip(answers.chunks(2)) {
-            let [weight, left] = answers else { continue };
+        for (id, answers) in batch.iter().zip(answers.chunks(3)) {
+            let [weight, left, revoked] = answers else { continue };
+            if reply::number(revoked).is_some_and(|it| it > 0) {
+                found.revoked.insert(id.clone());
+            }
             if let Some(it) = found.lasting(|| keys.node(id), weight, left) {
                 let weight = Weight::from_node_value(&it.value);
                 found.instances.push((id.clone(), Lasting { value: weight, left: it.left }));

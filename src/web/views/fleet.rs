@@ -106,6 +106,7 @@ pub(crate) fn about(snapshot: &Snapshot, it: &InstanceStatus) -> String {
 pub(crate) fn words_of_heartbeat(html: &mut Html, it: &InstanceStatus) {
     match &it.heartbeat {
         None => put!(html; "<span class=\"state bad\">gone</span>"),
+        Some(_) if it.revoked => put!(html; "<span class=\"state bad\">revoked</span>"),
         Some(_) if it.drained => put!(html; "<span class=\"state watch\">drained</span>"),
         Some(beat) => put!(html; "<span class=\"state good\">" (left(beat.left)) "</span>"),
     }

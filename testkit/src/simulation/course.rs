@@ -93,17 +93,16 @@ fn settle(world: &World, outcome: &mut Outcome) {
     outcome.settled_percent = u64::try_from(percent).unwrap_or(0);
 }
 
-/// Everything that is to be polled may be, or is polled right now before it is handed over; nothing else is held.
+/// Everything that is to be polled may be, or is handed over right now; nothing else is held.
 fn unowned(world: &World) -> Result<(), String> {
     let living = world.living();
     for (n, endpoint) in world.endpoints.iter().enumerate() {
         let wanted = world.faults.wanted.borrow()[n] == Wanted::Polled;
         let may = living.iter().filter(|it| it.table.may_poll(endpoint)).count();
-        let is_polled = |it: &Rc<Member>| {
-            it.table.holds(endpoint) && it.observed.running.borrow().iter().any(|it| it.0 == n)
-        };
-        let ends_a_poll = wanted && may == 0 && living.iter().any(is_polled);
-        if wanted != (may > 0) && !ends_a_poll {
+        let is_draining =
+            |it: &Rc<Member>| it.table.holding(endpoint).is_some_and(|it| it.draining);
+        let is_handed_over = wanted && may == 0 && living.iter().any(is_draining);
+        if wanted != (may > 0) && !is_handed_over {
             let owner = world.server.owner(endpoint);
             return Err(format!("{endpoint} may be polled by {may}, in the store {owner:?}"));
         }

@@ -220,7 +220,7 @@ impl Judge {
             if order >= newest.order {
                 self.verdict(world, newest, &it);
             }
-            *newest = Newest { order: order.max(newest.order), forgotten: false, state: it.state };
+            *newest = Newest { order, forgotten: false, state: it.state };
         }
     }
 
