@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::cli::table::printable;
 use crate::cli::task::ReleaseWhat;
 use crate::cli::usage::nearest;
-use crate::cli::{FAILED, explained, fail, logging, say};
+use crate::cli::{FAILED, explained, fail, logging, say, warn};
 use crate::config::Config;
 use crate::inspect::status::counted;
 use crate::instance::state_file::StateFile;
@@ -17,6 +17,7 @@ use crate::store::redis::RedisStore;
 use crate::store::{
     Fault, Hint, Note, Revocation, RevocationReply, Revocations, Store, StoreError,
 };
+use crate::thread::stop;
 
 /// How long the dead process's commands may take to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -45,7 +46,8 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
         )
     })?;
     if !released.is_nothing() {
-        return Ok(format!("{}{}", released.sentence(id), barred.sentence()));
+        barred.tell(&shown);
+        return Ok(released.sentence(id));
     }
     // One that is remembered may have been released before, or have given everything back itself.
     known.extend(remembered(config));
@@ -74,16 +76,17 @@ enum Barred {
 }
 
 impl Barred {
-    fn sentence(&self) -> &'static str {
+    /// What that means for an instance that is alive after all.
+    fn tell(&self, id: &str) {
         match self {
-            Self::NotAsked => "",
-            Self::Revoked => {
-                "; it was revoked before, so it polls nothing even if it is alive, and comes back as a newcomer"
-            }
-            Self::Unable => {
-                "; it could not be revoked (an older version, or --suspect-after 0): if it is alive, it may poll until its \
+            Self::NotAsked => (),
+            Self::Revoked => warn(&format!(
+                "{id} was revoked before: if it is alive, it polls nothing any more, and comes back as a newcomer"
+            )),
+            Self::Unable => warn(&format!(
+                "{id} could not be revoked (an older version, or --suspect-after 0): if it is alive, it may poll until its \
                  leases would have expired"
-            }
+            )),
         }
     }
 }
@@ -113,7 +116,8 @@ fn bar(config: &Config, id: &InstanceId) -> Result<Barred, String> {
         Err(error) => return Err(error.to_string()),
         Ok(_) => return Ok(Barred::NotAsked),
     };
-    let _ = crossbeam_channel::after(left).recv();
+    let (_held, never) = stop(); // a signal ends this command
+    never.within(left);
     Ok(Barred::Revoked)
 }
 

@@ -68,7 +68,8 @@ impl Config {
         let config = self.with_reading_checked()?;
         config.check_ranges()?;
         config.check_suspicion()?;
-        let config = config.with_heartbeat_capped().with_suspicion_capped();
+        let config = config.with_heartbeat_capped();
+        let config = config.with_suspicion_capped();
         config.check_rhythms()?;
         config.check_host_name()?;
         config.check_metrics()?;

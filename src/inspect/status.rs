@@ -14,7 +14,7 @@ pub mod left;
 pub mod plan;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fnv::FnvHashMap;
@@ -191,8 +191,7 @@ impl Status {
     /// does not poll.
     pub fn of(overview: Overview, stale_after: Duration) -> Self {
         let Overview { server_ms, epoch, drained, instances, infos, endpoints, .. } = overview;
-        let revoked = overview.revoked;
-        let Overview { misnamed, odd_keys, wrong_types, took, .. } = overview;
+        let Overview { revoked, misnamed, odd_keys, wrong_types, took, .. } = overview;
         let patience = Patience { stale_after, grace: late::grace(took) };
         let found: Vec<(Wanted, Stored)> =
             endpoints.into_iter().map(|it| (wanted(&it, server_ms), it)).collect();
@@ -215,11 +214,7 @@ impl Status {
         Self {
             server_ms,
             hold_off: epoch.and_then(|it| it.hold_off_left(server_ms)),
-            instances: {
-                let mut all = instance_statuses(&view, instances, infos, &drained, &endpoints);
-                all.iter_mut().for_each(|it| it.revoked = revoked.contains(&it.id));
-                all
-            },
+            instances: instance_statuses(&view, instances, (infos, &revoked), &drained, &endpoints),
             endpoints,
             drained,
             odd_keys,
@@ -372,7 +367,7 @@ fn view(instances: &[(InstanceId, Lasting<Weight>)], found: &[(Wanted, Stored)])
 fn instance_statuses(
     view: &View,
     instances: Vec<(InstanceId, Lasting<Weight>)>,
-    mut infos: BTreeMap<InstanceId, InstanceInfo>,
+    (mut infos, revoked): (BTreeMap<InstanceId, InstanceInfo>, &BTreeSet<InstanceId>),
     drained: &[String],
     endpoints: &[EndpointStatus],
 ) -> Vec<InstanceStatus> {
@@ -381,8 +376,9 @@ fn instance_statuses(
     let shares = fair_shares(view);
     let alive = instances.into_iter().zip(shares).map(|((id, heartbeat), fair_share)| {
         let (owned, drained) = (view.known(&id).map_or(0, |it| it.owns), is_drained(&id));
-        let (info, heartbeat) = (infos.remove(&id), Some(heartbeat));
-        InstanceStatus { id, heartbeat, owned, fair_share, drained, revoked: false, info }
+        let (info, heartbeat, revoked) =
+            (infos.remove(&id), Some(heartbeat), revoked.contains(&id));
+        InstanceStatus { id, heartbeat, owned, fair_share, drained, revoked, info }
     });
     let mut gone: BTreeMap<&InstanceId, usize> = BTreeMap::new();
     let abandoned = endpoints.iter().filter(|it| it.state == State::Abandoned);

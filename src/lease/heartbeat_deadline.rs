@@ -62,8 +62,9 @@ impl HeartbeatDeadline {
             return false;
         }
         // The generation first: once the revocation counts as obeyed, no lease of before may count.
-        let next = |it: u64| it.checked_add(1);
-        if let Ok(ended) = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) {
+        let successor = |it: u64| it.checked_add(1); // `CLOSED` has none
+        let ended = self.generation.fetch_update(Ordering::SeqCst, Ordering::SeqCst, successor);
+        if let Ok(ended) = ended {
             self.begun_by_revocation.store(ended + 1, Ordering::SeqCst);
         }
         self.obeyed_ms.swap(until_ms, Ordering::SeqCst) != until_ms

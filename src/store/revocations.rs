@@ -7,7 +7,7 @@ use crate::model::InstanceId;
 use crate::store::StoreResult;
 
 /// Most revocations in a minute, in the whole fleet. An operator may revoke more.
-pub const REVOCATIONS_PER_MINUTE: u32 = 10;
+pub const REVOCATIONS_PER_MINUTE: u32 = 30;
 
 /// Signs of life, and revocations.
 pub trait Revocations {

@@ -19,6 +19,7 @@ mod protocol {
     mod faults;
     /// R1–R14 on the in-memory cluster: one test a clause.
     mod rules;
+    /// R16 on a whole fleet in memory: who is revoked, and who is spared.
     mod revocation;
     /// A short run of the simulator, and of the explorer of the small case.
     mod simulated;
@@ -160,6 +161,8 @@ mod process {
     mod quiet_log;
     /// SIGHUP: what changes, what has to wait, and what is refused.
     mod reload;
+    /// R15 and R16 with real processes, at leases of 30 s.
+    mod revocation;
     /// What the service manager hears and says: readiness, status, watchdog, reload.
     mod service;
     /// Descriptors, threads and programs that we lack; a stop that is hurried.

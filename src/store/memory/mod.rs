@@ -13,6 +13,7 @@ mod roles;
 mod scripts;
 mod server;
 mod subscription;
+mod verification;
 
 use std::time::Duration;
 

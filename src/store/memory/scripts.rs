@@ -1,5 +1,6 @@
-//! epoch, heartbeat, acquire, renew, verify, publish and read_capped again in Rust. `endings.rs` has release, revoke, retire and
-//! last_polled, `roles.rs` role_status. drain, cas_session and rights have no counterpart.
+//! epoch, heartbeat, acquire, renew, publish and read_capped again in Rust. `verification.rs` has verify, `revocations.rs` what
+//! R16 needs, `endings.rs` release, revoke, retire and last_polled, `roles.rs` role_status. drain, cas_session and rights have no
+//! counterpart.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,7 +16,6 @@ use crate::store::memory::server::{Announced, EpochHash, ServerState};
 use crate::store::{
     Acquire, Changes, Fault, Grant, HeartbeatReply, Lasting, PeerMessage, Publication, Publish,
     Push, RawSession, Renew, RenewItem, Reply, RequestContext, Stamp, StoreError, StoreResult,
-    Verify,
 };
 
 /// What a script knows once the epoch is settled.
@@ -26,7 +26,7 @@ pub(crate) struct Now {
     holding_off: bool,
     late: bool,
     /// A verification of the last epoch may still count (R15).
-    settling: bool,
+    pub(crate) settling: bool,
     /// The highest fence of all, before this call.
     last_fence: u64,
 }
@@ -142,23 +142,6 @@ impl ServerState {
         let named = stamp.epoch == context.epoch && stamp.revoked_until_ms.is_none();
         let answer = named.then(|| items.iter().map(|it| verb(self, it, now)).collect());
         Ok(Reply { stamp, answer })
-    }
-
-    /// The same for verifications, which have to wait at the beginning of an epoch (R15).
-    pub(crate) fn verify_each<T>(
-        &mut self,
-        context: &RequestContext,
-        clock: &ManualClock,
-        items: &[Tenure],
-        verb: impl FnMut(&mut Self, &Tenure, Now) -> T,
-    ) -> StoreResult<Reply<Vec<T>>> {
-        let mut settling = false;
-        let mut verb = verb;
-        let reply = self.for_each(context, clock, items, |state, it, now| {
-            settling = now.settling;
-            verb(state, it, now)
-        })?;
-        Ok(Reply { answer: reply.answer.filter(|_| !settling), ..reply })
     }
 
     /// heartbeat.lua
@@ -289,27 +272,6 @@ impl ServerState {
         self.data.leases.insert(endpoint.clone(), (context.instance.clone(), until));
         self.kind.write_heartbeat(&mut self.data, context, now);
         if owner.is_some() { Renew::Extended } else { Renew::Reclaimed }
-    }
-
-    /// verify_by_owner.lua
-    pub(crate) fn verify_by_owner(
-        &mut self,
-        context: &RequestContext,
-        tenure: &Tenure,
-        _: Now,
-    ) -> bool {
-        self.owner(&tenure.endpoint).as_ref() == Some(&context.instance)
-    }
-
-    /// verify.lua
-    pub(crate) fn verify(&mut self, context: &RequestContext, tenure: &Tenure, _: Now) -> Verify {
-        let granted = self.data.results.get(&tenure.endpoint).map_or(0, |it| it.granted);
-        match self.owner(&tenure.endpoint) {
-            None => Verify::Missing,
-            Some(owner) if owner != context.instance => Verify::NotOwner(Some(owner)),
-            Some(_) if granted > tenure.fence.0 => Verify::NotOwner(None),
-            Some(_) => Verify::Held,
-        }
     }
 
     /// publish.lua

@@ -90,7 +90,7 @@ contract! {
         a_revoked_instance_comes_back_when_it_has_obeyed
         only_an_instance_that_looks_dead_is_revoked
         nobody_is_revoked_in_a_hold_off
-        a_fleet_revokes_ten_instances_in_a_minute
+        a_fleet_revokes_thirty_instances_in_a_minute
         nothing_is_verified_at_the_beginning_of_an_epoch
         a_revocation_ends_in_time_although_the_clock_was_set_back
     }

@@ -5,6 +5,10 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::{INSTANCES, start};
+use leasehold::model::InstanceId;
+use leasehold::store::keys::Keys;
+use leasehold::store::redis::RedisStore;
+use leasehold::store::{Hint, Revocation, RevocationReply, Revocations};
 use testkit::process::{Instance, Scene, ms};
 use testkit::random::Random;
 
@@ -58,7 +62,8 @@ impl Chaos {
             return;
         }
         self.next = Instant::now() + ms(200 + self.random.below(1_800));
-        match self.random.below(10) {
+        match self.random.below(12) {
+            10..=11 => self.revoke(scene),
             0..=2 => self.end_one("killed", |it| it.kill9()),
             3..=4 => self.end_one("stopped", |it| _ = it.term()),
             5..=7 => self.freeze(),
@@ -98,6 +103,19 @@ impl Chaos {
         let until = Instant::now() + ms(100 + self.random.below(12_000));
         self.away.push((until, n, Fate::Frozen));
         self.note("frozen", n);
+    }
+
+    /// A hint that lies: it may be healthy (R16).
+    fn revoke(&mut self, scene: &Scene) {
+        let Some(n) = self.victim(0) else { return };
+        let keys = Keys::new("poll", "session:");
+        let store = RedisStore::new(&scene.redis.url(), "the Redis of the lab", keys).unwrap();
+        let suspect = InstanceId::new(&self.fleet[n].as_ref().unwrap().id());
+        let revocation = Revocation { suspect, hint: Hint::Operator, not_after_us: 0 };
+        // Redis may hold off, or the instance may not have said anything about itself yet.
+        if let Ok(RevocationReply::Revoked(_)) = store.revoke_instance(&revocation, ms(2_000)) {
+            self.note("revoked alive", n);
+        }
     }
 
     fn note(&mut self, how: &'static str, n: usize) {

@@ -32,8 +32,9 @@ const TAKEOVER: Duration = Duration::from_secs(2);
 /// Most owners in a row that may die before they have polled: an heir is killed, too, now and then.
 const IN_A_ROW: u32 = 2;
 const PATIENCE: Duration = Duration::from_secs(120);
-const ARGS: [&str; 12] = [
+const ARGS: [&str; 13] = [
     "--lease-ttl=6s",
+    "--suspect-after=2s",
     "--renew-interval=2s",
     "--heartbeat-ttl=6s",
     "--heartbeat-interval=2s",

@@ -158,18 +158,18 @@ pub fn nobody_is_revoked_in_a_hold_off(world: &mut dyn World) {
     assert_eq!(revoke(&b, &a.me, Hint::Operator), RevocationReply::HoldOff);
 }
 
-pub fn a_fleet_revokes_ten_instances_in_a_minute(world: &mut dyn World) {
+pub fn a_fleet_revokes_thirty_instances_in_a_minute(world: &mut dyn World) {
     let b = beating(world, "b");
     let reply = |n: usize, hint| {
         let a = beating(world, &format!("a{n}"));
         revoke(&b, &a.me, hint)
     };
-    for n in 0..10 {
+    for n in 0..30 {
         let reply = reply(n, Hint::NoHeartbeat { beats: 1 });
         assert!(matches!(reply, RevocationReply::Revoked(_)), "{n}: {reply:?}");
     }
-    assert_eq!(reply(10, Hint::NoHeartbeat { beats: 1 }), RevocationReply::Limit);
-    assert!(matches!(reply(11, Hint::Operator), RevocationReply::Revoked(_)), "he knows better");
+    assert_eq!(reply(30, Hint::NoHeartbeat { beats: 1 }), RevocationReply::Limit);
+    assert!(matches!(reply(31, Hint::Operator), RevocationReply::Revoked(_)), "he knows better");
 }
 
 /// R15: after a loss of data an owner that the store has forgotten may still poll under its last verification.
