@@ -6,7 +6,7 @@ mod sentinels;
 
 use std::time::{Duration, Instant};
 
-use testkit::process::{Instance, SOON, eventually, leasehold, ms};
+use testkit::process::{Instance, SOON, eventually, field, leasehold, ms};
 use testkit::site::{Site, World};
 
 /// From the end of a master until everything is polled again: it is noticed, replaced, and then nothing is
@@ -67,4 +67,26 @@ fn whole_path<S: Site>(site: S) {
     assert_eq!(world.fleet[0].term().code(), Some(0));
     assert!(world.owners().is_empty(), "{:?}", world.owners());
     world.assert_sound();
+}
+
+/// R16: at leases of 30 s a killed process is replaced in seconds. Returns the hint by which it was revoked.
+fn revoked_path<S: Site>(site: S) -> String {
+    let long = ["--lease-ttl=30s", "--renew-interval=10s", "--heartbeat-ttl=30s"];
+    let args = [&long[..], &["--heartbeat-interval=10s", "--store-timeout=2s"]].concat();
+    let mut world = World::populated(site, 3, &args);
+    let mut dead = world.fleet.pop().unwrap();
+    let id = dead.id();
+    assert!(world.shares().contains_key(&id));
+    let killed_at = Instant::now();
+    dead.kill9();
+    eventually(ms(15_000), "a takeover", || format!("{:?}", world.shares()), || {
+        let shares = world.shares();
+        !shares.contains_key(&id) && shares.values().sum::<usize>() == world.endpoints.len()
+    });
+    println!("taken over {:?} after the kill", killed_at.elapsed());
+    let revoked = world.fleet.iter().flat_map(|it| it.lines(&["event=instance.revoked", &id]));
+    let hints: Vec<String> = revoked.filter_map(|it| field(&it, "reason")).collect();
+    assert_eq!(hints.len(), 1, "{hints:?}");
+    world.assert_sound();
+    hints[0].clone()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::store::topologies::{AGAIN, does_not_start, refused, whole_path};
+use crate::store::topologies::{AGAIN, does_not_start, refused, revoked_path, whole_path};
 use testkit::lead::{Hosts, TTL};
 use testkit::process::{Instance, SOON, eventually, ms};
 use testkit::redis::RedisServer;
@@ -13,6 +13,12 @@ use testkit::site::{Site, World};
 #[test]
 fn everything_works_on_a_cluster() {
     whole_path(Shards::start());
+}
+
+/// R16: subscriptions stand on the server that has the prefix, so its count of subscribers says who is gone.
+#[test]
+fn r16_a_killed_process_is_replaced_in_seconds_on_a_cluster() {
+    assert_eq!(revoked_path(Shards::start()), "subscriber");
 }
 
 /// And one that is added to any of them is noticed at once.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::store::topologies::{AGAIN, does_not_start, refused, whole_path};
+use crate::store::topologies::{AGAIN, does_not_start, refused, revoked_path, whole_path};
 use testkit::lead::{Hosts, TTL};
 use testkit::process::{Instance, SOON, eventually, ms};
 use testkit::redis::RedisServer;
@@ -13,6 +13,11 @@ use testkit::target::Target;
 #[test]
 fn everything_works_through_sentinels() {
     whole_path(Watched::start(1, &[]));
+}
+
+#[test]
+fn r16_a_killed_process_is_replaced_in_seconds_through_sentinels() {
+    assert_eq!(revoked_path(Watched::start(1, &[])), "subscriber");
 }
 
 #[test]
