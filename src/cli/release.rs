@@ -39,6 +39,9 @@ fn by_id(config: &Config, id: &InstanceId, force: bool) -> Result<String, String
     let mut known = living(config)?;
     let shown = printable(id.as_str());
     let barred = if force { bar(config, id)? } else { Barred::NotAsked };
+    if let Barred::Revoked = barred {
+        return revoked(config, id);
+    }
     let released = revoke(id, force, false, config)?.ok_or_else(|| {
         format!(
             "instance {shown} still has a heartbeat: stop it, or wait until it expires; \
@@ -79,13 +82,10 @@ impl Barred {
     /// What that means for an instance that is alive after all.
     fn tell(&self, id: &str) {
         match self {
-            Self::NotAsked => (),
-            Self::Revoked => warn(&format!(
-                "{id} was revoked before: if it is alive, it polls nothing any more, and comes back as a newcomer"
-            )),
+            Self::NotAsked | Self::Revoked => (),
             Self::Unable => warn(&format!(
-                "{id} could not be revoked (an older version, or --suspect-after 0): if it is alive, it may poll until its \
-                 leases would have expired"
+                "{id} could not be revoked (an older version, --suspect-after 0, or a right is missing): if it is alive, it \
+                 may poll until its leases would have expired"
             )),
         }
     }
@@ -111,14 +111,35 @@ fn bar(config: &Config, id: &InstanceId) -> Result<Barred, String> {
                 printable(id.as_str())
             ));
         }
-        // An elector has no leases, and a user of electors may not touch their keys.
-        Err(error) if error.is_denied() => return Ok(Barred::NotAsked),
+        Err(error) if error.is_denied() => return Ok(Barred::Unable),
         Err(error) => return Err(error.to_string()),
         Ok(_) => return Ok(Barred::NotAsked),
     };
     let (_held, never) = stop(); // a signal ends this command
     never.within(left);
     Ok(Barred::Revoked)
+}
+
+/// R16: the leases of a revoked instance are not deleted. The others take them over now; if it is alive, it may have come back, and
+/// hold some of them anew. A role is not revoked: a leader that is alive leads until the role expires.
+fn revoked(config: &Config, id: &InstanceId) -> Result<String, String> {
+    let shown = printable(id.as_str());
+    let led = match RedisStore::of_roles(config).revoke(id, false, config.store_timeout) {
+        Ok(Some(roles)) => roles,
+        Ok(None) => {
+            warn(&format!(
+                "{shown} leads roles and has a fresh heartbeat: they stay until they expire"
+            ));
+            0
+        }
+        Err(error) if error.fault == Fault::Misconfigured => 0,
+        Err(error) => return Err(error.to_string()),
+    };
+    let roles =
+        if led == 0 { String::new() } else { format!("; released {}", counted(led, "role")) };
+    Ok(format!(
+        "revoked {shown}: the other instances take its leases over now, and if it is alive, it comes back as a newcomer{roles}"
+    ))
 }
 
 /// The instances that had a lease lately, as far as that may be read.

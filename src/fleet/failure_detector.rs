@@ -16,7 +16,7 @@ use crate::fleet::suspicion::{Patience, Suspicion};
 use crate::lease::report::Reporter;
 use crate::lease::table::OwnershipTable;
 use crate::model::{Epoch, InstanceId, affinity, fnv1a};
-use crate::store::{BATCH_MAX, Hint, Revocation, RevocationReply, SignsOfLife, Store};
+use crate::store::{BATCH_MAX, Hint, Revocation, RevocationReply, SignsOfLife, Store, StoreResult};
 
 /// How many instances watch each instance: all of them may die together with it.
 const WATCHERS: usize = 3;
@@ -28,6 +28,10 @@ const LOOKS_MISSED: u32 = 5;
 const CHECK_AGAIN: Duration = Duration::from_millis(50);
 /// A wait while nothing can be watched.
 const IDLE: Duration = Duration::from_secs(1);
+/// How soon an instance that could not be revoked is tried again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// Why an instance is spared when `REVOCATIONS_PER_MINUTE` were revoked.
+const LIMIT: &str = "the fleet has revoked as many instances as it may in a minute";
 /// How often the same refusal is reported.
 const REPORT_AGAIN: Duration = Duration::from_secs(60);
 
@@ -70,8 +74,8 @@ impl Watched {
         }
     }
 
-    fn forget_all(&mut self) {
-        self.suspicions.values_mut().for_each(|it| it.1 = Suspicion::default());
+    fn restart_all(&mut self) {
+        self.suspicions.values_mut().for_each(|it| it.1.restart());
     }
 }
 
@@ -113,7 +117,10 @@ impl FailureDetector {
         let Some(hints) = self.look() else { return self.suspect_after / LOOKS };
         let is_doubtful = hints.iter().any(|it| it.1.is_none());
         for (suspect, hint) in hints {
-            hint.into_iter().for_each(|hint| self.revoke(&suspect, hint));
+            // A store that does not answer about one is not asked about the next.
+            if hint.is_some_and(|it| self.revoke(&suspect, it).is_err()) {
+                break;
+            }
         }
         let usual = self.suspect_after / LOOKS;
         if is_doubtful { CHECK_AGAIN.min(usual) } else { usual }
@@ -132,10 +139,10 @@ impl FailureDetector {
             it.1 == epoch && now.since(it.0) <= self.suspect_after / LOOKS * LOOKS_MISSED
         });
         if !is_gapless {
-            self.watched.forget_all();
+            self.watched.restart_all();
         }
         let Some(signs) = signs else {
-            self.watched.forget_all();
+            self.watched.restart_all();
             self.last_look = None;
             return None;
         };
@@ -161,29 +168,31 @@ impl FailureDetector {
     }
 
     /// Revokes `suspect`, if the store finds that the hint still holds.
-    fn revoke(&mut self, suspect: &InstanceId, hint: Hint) {
+    fn revoke(&mut self, suspect: &InstanceId, hint: Hint) -> StoreResult<()> {
         let context = self.table.request().context;
-        let revocation =
-            Revocation { suspect: suspect.clone(), hint, not_after_us: context.not_after_us };
+        let not_after_us = context.not_after_us;
+        let revocation = Revocation { suspect: suspect.clone(), hint, not_after_us };
         let reply = self.store.revoke_instance(&revocation, context.timeout);
-        if let Some(seen) = self.watched.suspicions.get_mut(suspect) {
-            seen.1 = Suspicion::default();
-        }
-        let spared = match &reply {
-            Ok(RevocationReply::Revoked(_)) => {
-                let event = Event::InstanceRevoked { other: suspect, reason: hint.as_str() };
-                return self.reporter.report(&event);
-            }
-            Ok(RevocationReply::Limit) => {
-                "the fleet has revoked as many instances as it may in a minute".to_owned()
-            }
-            Err(error) => error.to_string(),
-            Ok(_) => return,
-        };
         let now = self.table.now();
+        let seen = self.watched.suspicions.get_mut(suspect).map(|it| &mut it.1);
+        let spared = match &reply {
+            Ok(RevocationReply::Limit) => LIMIT.to_owned(),
+            Err(error) => error.to_string(),
+            Ok(reply) => {
+                seen.into_iter().for_each(|it| *it = Suspicion::default());
+                if let RevocationReply::Revoked(_) = reply {
+                    let event = Event::InstanceRevoked { other: suspect, reason: hint.as_str() };
+                    self.reporter.report(&event);
+                }
+                return Ok(());
+            }
+        };
+        // The suspicion stays, for another attempt.
+        seen.into_iter().for_each(|it| it.spare(now + TRY_AGAIN));
         if now >= self.report_again_at {
             self.report_again_at = now + REPORT_AGAIN;
             self.reporter.report(&Event::InstanceSpared { other: suspect, reason: &spared });
         }
+        reply.map(drop)
     }
 }

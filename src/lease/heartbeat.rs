@@ -35,9 +35,9 @@ impl Started {
 /// R16: a revoked instance comes back this much later than the server allows, by an estimate of its clock.
 const REJOIN_SLACK: Duration = Duration::from_millis(5);
 
-/// R16: how many signs of life fit into `--suspect-after`. So an instance that stands still for two thirds of that time is
-/// not suspected.
-const BEATS: u32 = 4;
+/// R16: how many signs of life fit into `--suspect-after`. So an instance that stands still for four fifths of that time is not
+/// suspected.
+const BEATS: u32 = 8;
 
 /// The signs of life between two heartbeats (R16). They cost the store one small write, and no other instance is told of them.
 struct Beats {

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use crate::clock::Moment;
 use crate::model::{Epoch, LeaseDuration};
 
@@ -16,7 +18,7 @@ pub(crate) struct HeartbeatDeadline {
     /// The epoch of the last confirmed heartbeat.
     epoch: AtomicU64,
     /// The last revocation that ended a generation (R16), and the generation that began with it.
-    obeyed_ms: AtomicU64,
+    obeyed_ms: Mutex<u64>,
     begun_by_revocation: AtomicU64,
 }
 
@@ -58,8 +60,9 @@ impl HeartbeatDeadline {
     /// R16: another instance has revoked this one. All leases are lost for good. The next heartbeat that names the revocation
     /// begins anew. Whether this is news.
     pub(crate) fn revoke(&self, until_ms: u64) -> bool {
-        if self.obeyed_ms.load(Ordering::SeqCst) == until_ms {
-            return false;
+        let mut obeyed_ms = self.obeyed_ms.lock();
+        if until_ms <= *obeyed_ms {
+            return false; // a late answer, or another thread was first
         }
         // The generation first: once the revocation counts as obeyed, no lease of before may count.
         let successor = |it: u64| it.checked_add(1); // `CLOSED` has none
@@ -67,12 +70,13 @@ impl HeartbeatDeadline {
         if let Ok(ended) = ended {
             self.begun_by_revocation.store(ended + 1, Ordering::SeqCst);
         }
-        self.obeyed_ms.swap(until_ms, Ordering::SeqCst) != until_ms
+        *obeyed_ms = until_ms;
+        true
     }
 
     /// The revocation that this instance has obeyed; 0 for none.
     pub(crate) fn obeyed_ms(&self) -> u64 {
-        self.obeyed_ms.load(Ordering::SeqCst)
+        *self.obeyed_ms.lock()
     }
 
     /// Whether a revocation has ended the leases of `generation`.

@@ -353,11 +353,11 @@ impl PollPermit {
 
 impl Drop for PollPermit {
     fn drop(&mut self) {
+        // First: while the lease still names this poll as running, no other poll of it can be added.
+        self.running.remove(&self.lease);
         let mut state = self.lease.state.lock();
         if state.running.as_ref().is_some_and(|it| Arc::ptr_eq(it, &self.abort)) {
             state.running = None;
         }
-        drop(state);
-        self.running.remove(&self.lease);
     }
 }

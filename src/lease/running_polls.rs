@@ -42,6 +42,11 @@ impl RunningPolls {
         self.leases.lock().remove(&Arc::as_ptr(lease).addr());
     }
 
+    /// Whether no poll runs, aborted or not.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.lock().is_empty()
+    }
+
     /// Receives a wake-up when a poll begins while no other runs.
     pub(crate) fn first_began(&self) -> &Receiver<()> {
         &self.first.1

@@ -52,7 +52,11 @@ impl Reverifier {
             }
             return longest / 4;
         }
+        // A poll that was aborted may take its time to end, and meanwhile others begin without a nudge.
+        if !self.table.is_polling() {
+            return IDLE;
+        }
         let next = self.table.next_verification();
-        next.map_or(IDLE, |at| at.since(self.table.now()).min(longest))
+        next.map_or(longest, |at| at.since(self.table.now()).min(longest))
     }
 }

@@ -59,8 +59,11 @@ pub enum Hint {
         /// The number of the last sign of life.
         beats: u64,
     },
-    /// Its subscription has ended.
-    NoSubscriber,
+    /// Its subscription has ended, and it has given no sign of life since this one.
+    NoSubscriber {
+        /// The number of the last sign of life.
+        beats: u64,
+    },
     /// An operator says so.
     Operator,
 }
@@ -70,7 +73,7 @@ impl Hint {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoHeartbeat { .. } => "heartbeat",
-            Self::NoSubscriber => "subscriber",
+            Self::NoSubscriber { .. } => "subscriber",
             Self::Operator => "operator",
         }
     }

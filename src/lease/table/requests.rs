@@ -121,6 +121,11 @@ impl OwnershipTable {
         running.next_end().map(|it| it - lasts / 2)
     }
 
+    /// Whether a poll runs, aborted or not.
+    pub fn is_polling(&self) -> bool {
+        !self.verifications.running.is_empty()
+    }
+
     /// Receives a wake-up when a poll begins while no other runs.
     pub fn first_poll_began(&self) -> Receiver<()> {
         self.verifications.running.first_began().clone()

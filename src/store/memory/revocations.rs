@@ -106,8 +106,12 @@ impl ServerState {
             return RevocationReply::HoldOff;
         }
         match it.hint {
-            Hint::NoHeartbeat { beats: seen } if seen != beats => return RevocationReply::Alive,
-            Hint::NoSubscriber if self.subscribers.contains_key(&it.suspect) => {
+            Hint::NoHeartbeat { beats: seen } | Hint::NoSubscriber { beats: seen }
+                if seen != beats =>
+            {
+                return RevocationReply::Alive;
+            }
+            Hint::NoSubscriber { .. } if self.subscribers.contains_key(&it.suspect) => {
                 return RevocationReply::Alive;
             }
             _ => (),

@@ -125,8 +125,9 @@ impl ServerState {
             revoked_until_ms: self.data.revoked.get(&context.instance).map(|it| it.0),
         };
         let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
-        let settling =
-            context.revocable && now < epoch.since_us + micros(context.duration.revocation());
+        let wait = micros(context.duration.revocation());
+        let is_of_loss = epoch.epoch - epoch.born < wait;
+        let settling = context.revocable && is_of_loss && now < epoch.since_us + wait;
         Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, settling, last_fence }))
     }
 

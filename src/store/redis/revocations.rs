@@ -55,8 +55,8 @@ impl Revocations for RedisStore {
         let (op, keys) = ("revoke an instance on", &self.server.keys);
         let Revocation { suspect, hint, not_after_us } = revocation;
         let beats = match hint {
-            Hint::NoHeartbeat { beats } => *beats,
-            Hint::NoSubscriber | Hint::Operator => 0,
+            Hint::NoHeartbeat { beats } | Hint::NoSubscriber { beats } => *beats,
+            Hint::Operator => 0,
         };
         let mut call = Call::default();
         call.key(keys.epoch()).key(keys.node(suspect)).key(keys.info(suspect));

@@ -79,10 +79,15 @@ fn revoked_path<S: Site>(site: S) -> String {
     assert!(world.shares().contains_key(&id));
     let killed_at = Instant::now();
     dead.kill9();
-    eventually(ms(15_000), "a takeover", || format!("{:?}", world.shares()), || {
-        let shares = world.shares();
-        !shares.contains_key(&id) && shares.values().sum::<usize>() == world.endpoints.len()
-    });
+    eventually(
+        ms(15_000),
+        "a takeover",
+        || format!("{:?}", world.shares()),
+        || {
+            let shares = world.shares();
+            !shares.contains_key(&id) && shares.values().sum::<usize>() == world.endpoints.len()
+        },
+    );
     println!("taken over {:?} after the kill", killed_at.elapsed());
     let revoked = world.fleet.iter().flat_map(|it| it.lines(&["event=instance.revoked", &id]));
     let hints: Vec<String> = revoked.filter_map(|it| field(&it, "reason")).collect();

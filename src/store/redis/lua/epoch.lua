@@ -134,7 +134,9 @@ end
 -- Nobody else is confirmed until it has ended. As LeaseDuration::revocation.
 local VERIFICATION_MS = math.min(math.max(TTL_MS / 30, 1000), TTL_MS / 3)
 local REVOCATION_US = (VERIFICATION_MS * 1.03 + 100) * 1000
-local IS_SETTLING = KEEPS_R15 and NOW_US - SINCE_US < REVOCATION_US
+-- A suspicion begins an epoch, too, but no data was lost: then only what is left of the wait after an earlier loss counts.
+local IS_OF_LOSS = not DATA_EPOCH or EPOCH - DATA_EPOCH < REVOCATION_US
+local IS_SETTLING = KEEPS_R15 and IS_OF_LOSS and NOW_US - SINCE_US < REVOCATION_US
 
 -- The error of one item (wrong type, out of memory) must not fail the others.
 local function failed(result) return type(result) == 'table' and result.err end

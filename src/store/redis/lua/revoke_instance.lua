@@ -21,7 +21,7 @@ local since_ms, margin_ms = not epoch.err and number(epoch[2]), not epoch.err an
 local replid = string.match(redis.call('INFO', 'replication'), 'master_replid:(%w+)')
 if not (ttl_ms and since_ms and margin_ms) or epoch[1] ~= replid or now_ms < since_ms + ttl_ms + margin_ms then return {'hold-off'} end
 -- Checked in the same call: the instance can come back between two calls.
-if ARGV[1] == 'heartbeat' and beats ~= number(ARGV[2]) then return {'alive'} end
+if ARGV[1] ~= 'operator' and beats ~= number(ARGV[2]) then return {'alive'} end
 if ARGV[1] == 'subscriber' then
   local counted = redis.pcall('PUBSUB', 'NUMSUB', ARGV[3])
   if counted.err or tonumber(counted[2]) ~= 0 then return {'alive'} end
@@ -40,5 +40,6 @@ local wait_ms = math.ceil(verification_ms * 1.03) + 100
 local heartbeat_ttl_ms = number(epoch[5], 1, TTL_MAX_MS) or ttl_ms
 redis.call('SET', KEYS[4], string.format('%.0f', now_ms + wait_ms), 'PX', wait_ms + math.max(ttl_ms, heartbeat_ttl_ms) + margin_ms)
 -- Changes nothing, but all instances are told that the node key was written, and read when the suspect's rights end (R9).
-redis.call('PEXPIRE', KEYS[2], math.max(1, redis.call('PTTL', KEYS[2])))
+local left = redis.call('PTTL', KEYS[2])
+if left > 0 then redis.call('PEXPIRE', KEYS[2], left) end
 return {'revoked', wait_ms}

@@ -137,10 +137,12 @@ pub fn only_an_instance_that_looks_dead_is_revoked(world: &mut dyn World) {
     assert_eq!(signs(&b, &a.me).beats, Some(1));
     a.store.beat(&a.me, 2, TIMEOUT).unwrap();
     let silent = Hint::NoHeartbeat { beats: 1 };
+    let unsubscribed = |beats| Hint::NoSubscriber { beats };
     assert_eq!(revoke(&b, &a.me, silent), RevocationReply::Alive, "it has beaten since");
     let subscription = a.store.listen(&a.me, TIMEOUT).unwrap();
     assert_eq!(signs(&b, &a.me).subscribers, Some(1));
-    assert_eq!(revoke(&b, &a.me, Hint::NoSubscriber), RevocationReply::Alive);
+    assert_eq!(revoke(&b, &a.me, unsubscribed(2)), RevocationReply::Alive);
+    assert_eq!(revoke(&b, &a.me, unsubscribed(1)), RevocationReply::Alive);
     drop(subscription);
     let late = Revocation { suspect: a.me.clone(), hint: Hint::Operator, not_after_us: 1 };
     assert_eq!(b.store.revoke_instance(&late, TIMEOUT).unwrap(), RevocationReply::Late);
@@ -176,17 +178,23 @@ pub fn a_fleet_revokes_thirty_instances_in_a_minute(world: &mut dyn World) {
 pub fn nothing_is_verified_at_the_beginning_of_an_epoch(world: &mut dyn World) {
     let mut a = beating(world, "a");
     let tenure = a.grant(&endpoint("e"));
-    a.suspect();
-    assert!(a.holds_off());
     let verified = |a: &Asker, owner_only| {
         let context = RequestContext { owner_only, ..context(a) };
         let reply = a.store.verify(&context, std::slice::from_ref(&tenure)).unwrap();
         assert_eq!(reply.stamp.epoch, context.epoch);
         reply.answer
     };
-    assert_eq!((verified(&a, false), verified(&a, true)), (None, None));
-    world.pass(LeaseDuration::revocation(DURATION));
     let held = Some(vec![Verify::Held]);
+    a.suspect();
+    assert!(a.holds_off());
+    assert_eq!((verified(&a, false), verified(&a, true)), (held.clone(), held.clone()), "no loss");
+    world.delete_epoch();
+    assert!(a.holds_off());
+    assert_eq!((verified(&a, false), verified(&a, true)), (None, None));
+    a.suspect();
+    assert!(a.holds_off());
+    assert_eq!((verified(&a, false), verified(&a, true)), (None, None), "the wait goes on");
+    world.pass(LeaseDuration::revocation(DURATION));
     assert_eq!((verified(&a, false), verified(&a, true)), (held.clone(), held));
     let tenure: &Tenure = &tenure;
     assert_eq!(a.verify(tenure), Verify::Held);
