@@ -234,10 +234,6 @@ impl Event<'_> {
     }
 }
 
-fn left_because(has_expired: bool) -> &'static str {
-    if has_expired { "expired" } else { "withdrawn" }
-}
-
 /// The fields after `event` and `instance`, each with a space before it.
 impl fmt::Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -290,16 +286,10 @@ impl fmt::Display for Event<'_> {
             Self::PollSkipped { endpoint, reason } | Self::PollDeferred { endpoint, reason } => {
                 line.put("endpoint", endpoint)?.put("reason", reason)?;
             }
-            Self::InstanceJoined { other } => line.put("other", other)?.end(),
-            Self::InstanceLeft { other, has_expired } => {
-                line.put("other", other)?.put("reason", &left_because(*has_expired))?;
-            }
-            Self::InstanceRevoked { other, reason } => {
-                line.put("other", other)?.put("reason", reason)?;
-            }
-            Self::InstanceSpared { other, reason } => {
-                line.put("other", other)?.put("reason", reason)?;
-            }
+            Self::InstanceJoined { .. }
+            | Self::InstanceLeft { .. }
+            | Self::InstanceRevoked { .. }
+            | Self::InstanceSpared { .. } => self.instance_fields(&mut line)?,
             Self::DaemonStopping { reason }
             | Self::SettingsOdd { reason }
             | Self::PlacementStuck { reason } => line.put("reason", reason)?.end(),

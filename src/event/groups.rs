@@ -5,6 +5,10 @@ use std::fmt;
 use crate::event::Event;
 use crate::event::fields::Fields;
 
+fn left_because(has_expired: bool) -> &'static str {
+    if has_expired { "expired" } else { "withdrawn" }
+}
+
 impl Event<'_> {
     pub(super) fn store_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
         match self {
@@ -33,6 +37,23 @@ impl Event<'_> {
             Self::DaemonStopped { held } => line.put("held", held)?.end(),
             Self::ThreadPanicked { thread, error } => {
                 line.put("thread", thread)?.put("error", error)?;
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    pub(super) fn instance_fields(&self, line: &mut Fields<'_, '_>) -> fmt::Result {
+        match self {
+            Self::InstanceJoined { other } => line.put("other", other)?.end(),
+            Self::InstanceLeft { other, has_expired } => {
+                line.put("other", other)?.put("reason", &left_because(*has_expired))?;
+            }
+            Self::InstanceRevoked { other, reason } => {
+                line.put("other", other)?.put("reason", reason)?;
+            }
+            Self::InstanceSpared { other, reason } => {
+                line.put("other", other)?.put("reason", reason)?;
             }
             _ => (),
         }

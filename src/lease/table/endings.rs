@@ -54,7 +54,7 @@ impl OwnershipTable {
         let generation = self.heartbeat_deadline.generation();
         let lapsed = now >= self.heartbeat_deadline.valid_until()
             || self.generation.swap(generation, Ordering::SeqCst) != generation;
-        let (past, running): (Vec<(Tenure, Loss)>, Vec<Option<Arc<Abort>>>) = {
+        let (past, running): (Vec<_>, Vec<Option<Arc<Abort>>>) = {
             let leases = self.leases.read();
             let past = |it: &Arc<Lease>| {
                 let state = it.state.lock();

@@ -317,7 +317,7 @@ fn r15_a_running_poll_is_verified_again_in_time() {
     clock.pass(V / 2 - MS);
     assert!(table.polls_to_verify().is_empty());
     clock.pass(MS);
-    assert_eq!(table.polls_to_verify(), [tenure.clone()]);
+    assert_eq!(table.polls_to_verify(), std::slice::from_ref(&tenure));
     verify(&table, &tenure);
     assert!(table.polls_to_verify().is_empty());
     drop(permit);

@@ -117,6 +117,18 @@ impl ServerState {
             self.mend_epoch(role.cloned().as_ref());
         }
         self.data.epoch = Some(epoch);
+        let wait = micros(context.duration.revocation());
+        Ok(self.entered(context, epoch, (now, left, late), wait))
+    }
+
+    /// What a request is told of the store, and what its script knows.
+    fn entered(
+        &self,
+        context: &RequestContext,
+        epoch: EpochHash,
+        (now, left, late): (u64, u64, bool),
+        wait: u64,
+    ) -> (Stamp, Now) {
         let stamp = Stamp {
             epoch: Epoch(epoch.epoch),
             hold_off: Duration::from_micros(left),
@@ -125,10 +137,9 @@ impl ServerState {
             revoked_until_ms: self.data.revoked.get(&context.instance).map(|it| it.0),
         };
         let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
-        let wait = micros(context.duration.revocation());
         let is_of_loss = epoch.epoch - epoch.born < wait;
         let settling = context.revocable && is_of_loss && now < epoch.since_us + wait;
-        Ok((stamp, Now { us: now, floor_us, holding_off: left > 0, late, settling, last_fence }))
+        (stamp, Now { us: now, floor_us, holding_off: left > 0, late, settling, last_fence })
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.
