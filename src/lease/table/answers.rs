@@ -40,12 +40,6 @@ impl OwnershipTable {
         anomaly
     }
 
-    /// R16: another instance has revoked this one. Ends every lease for good; [`Self::expire`] aborts their polls and reports
-    /// them. Whether this is news.
-    pub fn revoked(&self, until_ms: u64) -> bool {
-        self.heartbeat_deadline.revoke(until_ms)
-    }
-
     /// Applies the answer to a heartbeat. R13: leases from before a lapse are lost for good.
     pub fn heartbeat_answered(
         &self,
@@ -284,15 +278,6 @@ impl OwnershipTable {
             }
         }
         (held, applied)
-    }
-
-    /// R15: the store has confirmed this tenure after `asked_at`.
-    fn note_verified(&self, tenure: &Tenure, asked_at: Moment) {
-        let (Some(lasts), Some(lease)) = (self.verifications.lasts, self.find(tenure)) else {
-            return;
-        };
-        let mut state = self.edit(&lease);
-        state.verified_until = state.verified_until.max(asked_at + lasts);
     }
 
     /// Takes only the stamp of a reply: its items do not concern the table.

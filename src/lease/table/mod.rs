@@ -12,6 +12,7 @@ mod retired;
 mod signals;
 mod tenures;
 mod timings;
+mod verifications;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,10 +25,10 @@ use crate::lease::epoch_tracker::{ClockAnomaly, EpochTracker};
 use crate::lease::heartbeat_deadline::HeartbeatDeadline;
 use crate::lease::log_limiter::LogLimiter;
 use crate::lease::permit::{Lease, PollPermit, SharedClock, Standing};
-use crate::lease::running_polls::RunningPolls;
 use crate::lease::table::due_index::{DueIndex, LeaseEdit, LeaseMap};
 use crate::lease::table::signals::Signals;
 pub use crate::lease::table::timings::LeaseTimings;
+use crate::lease::table::verifications::Verifications;
 use crate::metrics::Metrics;
 use crate::model::{EndpointId, Epoch, FenceToken, InstanceId, Tenure};
 use crate::store::{Grant, RequestContext};
@@ -51,14 +52,6 @@ pub struct OwnershipTable {
     verifications: Verifications,
     /// The process whose threads keep the table. A forked child has a copy, but no threads.
     process: AtomicU32,
-}
-
-/// R15: what a poll needs besides its lease.
-#[derive(Default)]
-struct Verifications {
-    /// How long a verification counts. `None`: for ever, and this instance cannot be revoked.
-    lasts: Option<Duration>,
-    running: Arc<RunningPolls>,
 }
 
 /// How many leases ended without a release, and who is told of each.
@@ -229,12 +222,6 @@ impl OwnershipTable {
         Self { heartbeat_deadline, ..Self::new(me, timings, clock, new_fleet) }
     }
 
-    /// R15: from now on a poll needs a fresh verification, so this instance may be revoked (R16).
-    pub fn revocable(mut self) -> Self {
-        self.verifications.lasts = Some(self.timings.lease.verification().ttl);
-        self
-    }
-
     /// The instance that holds these leases.
     pub fn instance(&self) -> &InstanceId {
         &self.me
@@ -333,14 +320,6 @@ impl OwnershipTable {
         self.usable(endpoint).is_some()
     }
 
-    /// R15: whether a poll of `endpoint` could start now without another request to the store.
-    #[cfg(any(test, feature = "__internals"))]
-    pub fn may_start_poll(&self, endpoint: &EndpointId) -> bool {
-        let leases = self.leases.read();
-        let lease = leases.get(endpoint);
-        lease.is_some_and(|it| it.may_poll(&it.state.lock(), self.now()))
-    }
-
     /// The lease on `endpoint`, if it is held.
     pub fn holding(&self, endpoint: &EndpointId) -> Option<Holding> {
         let leases = self.leases.read();
@@ -402,11 +381,6 @@ impl OwnershipTable {
     /// R13: whether the heartbeat has been confirmed in time.
     pub fn is_beating(&self) -> bool {
         self.now() < self.heartbeat_deadline.valid_until() && !self.is_closed()
-    }
-
-    /// R16: the revocation that this instance has obeyed; 0 for none.
-    pub fn obeyed_ms(&self) -> u64 {
-        self.heartbeat_deadline.obeyed_ms()
     }
 
     /// Estimate of the server's clock, in milliseconds; `None` before the first reply.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-
 use crate::clock::Moment;
 use crate::lease::epoch_tracker::EpochTracker;
 use crate::lease::table::{OwnershipTable, PendingRequest};
@@ -100,35 +98,6 @@ impl OwnershipTable {
         request.context.owner_only = all_fences_checked;
         request.limit(first_end);
         request
-    }
-
-    /// R15: how long a verification counts; `None` for an instance that cannot be revoked.
-    pub fn verified_for(&self) -> Option<Duration> {
-        self.verifications.lasts
-    }
-
-    /// R15: the polls that run and are to be verified again: half of the time of their verification is over.
-    pub fn polls_to_verify(&self) -> Vec<Tenure> {
-        let Some(lasts) = self.verifications.lasts else { return Vec::new() };
-        let mut tenures = self.verifications.running.ending_by(self.now() + lasts / 2);
-        tenures.truncate(BATCH_MAX);
-        tenures
-    }
-
-    /// When [`Self::polls_to_verify`] has something; `None` while no poll runs.
-    pub fn next_verification(&self) -> Option<Moment> {
-        let (lasts, running) = (self.verifications.lasts?, &self.verifications.running);
-        running.next_end().map(|it| it - lasts / 2)
-    }
-
-    /// Whether a poll runs, aborted or not.
-    pub fn is_polling(&self) -> bool {
-        !self.verifications.running.is_empty()
-    }
-
-    /// Receives a wake-up when a poll begins while no other runs.
-    pub fn first_poll_began(&self) -> Receiver<()> {
-        self.verifications.running.first_began().clone()
     }
 
     /// The leases to renew now: at most one batch, earliest end first. `None` when none is due.

@@ -126,7 +126,7 @@ impl ServerState {
             self.data.revocations.0 += 1;
         }
         let wait = duration.revocation();
-        let until_ms = (now + micros(wait)).div_ceil(1_000);
+        let until_ms = now / 1_000 + micros(wait).div_ceil(1_000);
         let lasts = wait + duration.hold_off().max(epoch.heartbeat_ttl);
         self.data.revoked.insert(it.suspect.clone(), (until_ms, now + micros(lasts)));
         self.journal.revoked.insert(it.suspect.clone());

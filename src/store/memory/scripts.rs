@@ -22,13 +22,13 @@ use crate::store::{
 #[derive(Clone, Copy)]
 pub(crate) struct Now {
     pub(crate) us: u64,
-    floor_us: u64,
-    holding_off: bool,
-    late: bool,
+    pub(crate) floor_us: u64,
+    pub(crate) holding_off: bool,
+    pub(crate) late: bool,
     /// A verification of the last epoch may still count (R15).
     pub(crate) settling: bool,
     /// The highest fence of all, before this call.
-    last_fence: u64,
+    pub(crate) last_fence: u64,
 }
 
 impl ServerState {
@@ -119,27 +119,6 @@ impl ServerState {
         self.data.epoch = Some(epoch);
         let wait = micros(context.duration.revocation());
         Ok(self.entered(context, epoch, (now, left, late), wait))
-    }
-
-    /// What a request is told of the store, and what its script knows.
-    fn entered(
-        &self,
-        context: &RequestContext,
-        epoch: EpochHash,
-        (now, left, late): (u64, u64, bool),
-        wait: u64,
-    ) -> (Stamp, Now) {
-        let stamp = Stamp {
-            epoch: Epoch(epoch.epoch),
-            hold_off: Duration::from_micros(left),
-            server_us: now,
-            data_epoch: Epoch(epoch.born),
-            revoked_until_ms: self.data.revoked.get(&context.instance).map(|it| it.0),
-        };
-        let (floor_us, last_fence) = (epoch.floor_us, self.data.fence);
-        let is_of_loss = epoch.epoch - epoch.born < wait;
-        let settling = context.revocable && is_of_loss && now < epoch.since_us + wait;
-        (stamp, Now { us: now, floor_us, holding_off: left > 0, late, settling, last_fence })
     }
 
     /// A verb over many items, refused as a whole when it was decided under another epoch.

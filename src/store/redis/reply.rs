@@ -88,8 +88,11 @@ pub(crate) fn names_caller(
     n: usize,
 ) -> StampedResult<Vec<bool>> {
     let (stamp, status, places) = split(op, server, context, value)?;
+    if status != "ok" {
+        return Ok(Reply { stamp, answer: None });
+    }
     let ours = all_but(places, n).ok_or_else(|| server.unexpected(op))?;
-    Ok(Reply { stamp, answer: (status == "ok").then_some(ours) })
+    Ok(Reply { stamp, answer: Some(ours) })
 }
 
 /// From the reply of release_by_owner.lua: which of `n` were given back; `Some(None)` when their fences have to be compared.

@@ -236,7 +236,7 @@ fn an_instance_that_cannot_keep_up_says_so_and_what_to_raise() {
     assert!(sentence.contains(&format!(" endpoints of {id} are polled every ")), "{sentence}");
     let it = entry(&told, "instances", &id);
     assert_eq!(json!([it["keepsUp"], it["workers"], it["busy"]]), json!([false, 4, 4]), "{it}");
-    assert_eq!(json!([it["version"], it["protocol"]]), json!([env!("CARGO_PKG_VERSION"), 1]));
+    assert_eq!(json!([it["version"], it["protocol"]]), json!([env!("CARGO_PKG_VERSION"), 2]));
     let number = |field: &str| it[field].as_u64().unwrap_or_else(|| panic!("{field}: {it}"));
     assert!(number("behind") > 30 && number("periodMs") > 1_500, "{it}");
     assert!(number("pollsPerMin") > 500 && number("skippedPerMin") > 0, "{it}");
