@@ -155,6 +155,13 @@ mod tests {
         assert!((4_875 + 3_150..4_875 + 3_600).contains(&at), "{at}");
     }
 
+    #[test]
+    fn one_look_is_not_enough() {
+        // The look at 7.95 s finds it silent for 3 s, the next one does not.
+        let beats = |ms: u64| if (4_875..8_000).contains(&ms) { 13 } else { ms / BEAT };
+        assert_eq!(first_hint(|ms| signs(beats(ms), 1), 20_000), None);
+    }
+
     /// Its `--suspect-after` may be longer than that of its watcher.
     #[test]
     fn an_instance_that_gives_seldom_signs_of_life_has_more_time() {
